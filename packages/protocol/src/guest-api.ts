@@ -1,0 +1,210 @@
+/**
+ * Node agent -> guest agent. HTTP/2 on the `data` port of the machine's virtio-serial device; the
+ * guest is the server. The Rust side (`guest-agent/src`) reads and writes the same forms: change
+ * both in one commit.
+ *
+ * The channel: the host connects both chardev sockets, sends nothing on `data`, and writes
+ * `\nRESET <32 hex nonce>\n` on `ctl`. The agent drops its HTTP/2 connection, closes and reopens
+ * `data`, writes `SYNC <nonce>\n` on it and serves HTTP/2 from there on. Bytes before the host's
+ * own nonce belong to an earlier connection and are skipped. No SYNC within a second: close both
+ * and try again with a new nonce.
+ *
+ * | Method, path | Request | Answer |
+ * |---|---|---|
+ * | GET /health | | {@link GuestHealth} |
+ * | POST /init | {@link GuestInit} | {@link GuestInitResult}; 409 when done before |
+ * | POST /exec | frames, first an {@link ExecStart} | frames; the response headers carry `sandlot-exec-id` |
+ * | GET /exec | | `{sessions: ExecInfo[]}`, running and retained |
+ * | POST /exec/{id}/attach | | frames: start, kept output, then live; 404 unknown |
+ * | POST /exec/{id}/input?inputId=&eof=1 | raw bytes | `{}`; a known inputId is acknowledged, not applied again; 404 unknown, 409 ended or stdin not open |
+ * | POST /exec/{id}/signal?signal=15&signalId= | | `{}`; to the whole process group; a known signalId is not applied again |
+ * | POST /exec/{id}/resize?cols=&rows= | | `{}` |
+ * | POST /start-command | {@link ExecStart} without stdin and pty | `{pid}`; the exec has the id `start-command`, is retained until the machine ends, and keeps the newest 1 MiB of output |
+ * | PUT /files?path=&mode=0644 | bytes | {@link FileWritten}; parents are made; replaces atomically (temporary file beside it, then rename; a symlink as last part is followed) |
+ * | GET /files?path=&offset=&length= | | bytes; headers `sandlot-file-size`, `sandlot-file-offset`; a negative offset counts from the end |
+ * | GET /stat?path= | | {@link FileStat} |
+ * | GET /list?path= | | `{entries: FileStat[]}` |
+ * | GET /tar?path= | | a tar stream of what the path names, names relative to it |
+ * | PUT /tar?path= | tar stream | {@link FileWritten}; unpacked below path, which is made; never outside it |
+ * | POST /connect?port= | bytes both ways | the stream is a TCP connection to 127.0.0.1:port in the guest; 502 refused |
+ * | POST /freeze, POST /thaw | | `{}`; FIFREEZE and FITHAW of the root |
+ * | POST /fixups | {@link GuestFixups} | `{}` |
+ * | POST /warm | | `{}`; runs code paths that a restore will need, before a template is saved |
+ *
+ * Errors of a call that has not begun to stream: status 4xx/5xx and a {@link GuestError}. Exec
+ * errors (no such command, no such user) are results, not errors: start, a line on stderr, end.
+ */
+
+/** Frame kinds of an exec stream: `[kind u8][length u32 big-endian][payload]`. */
+export const ExecFrame = {
+  /** Host to guest, first frame: {@link ExecStart} as JSON. */
+  spec: 0,
+  /** Guest to host: bytes of standard output. */
+  stdout: 1,
+  /** Guest to host: bytes of standard error. */
+  stderr: 2,
+  /** Guest to host: bytes of the terminal. */
+  pty: 3,
+  /** Guest to host: {@link ExecStarted} as JSON, always the first answer frame. */
+  start: 4,
+  /** Guest to host: {@link ExecEnd} as JSON, always the last answer frame. */
+  end: 5,
+  /** Host to guest: bytes for standard input (only with `stdin: true`). */
+  stdin: 16,
+  /** Host to guest: standard input ends here. Ending the request stream means the same. */
+  stdinEof: 17,
+} as const;
+
+/** Largest payload of one exec frame, in bytes. Output frames are whole reads of a pipe. */
+export const execFrameMaxBytes = 64 * 1024;
+
+/** One command to run. */
+export interface ExecStart {
+  /** Program and arguments. The program is looked up in PATH of the command's environment. `["@agent-probe"]` runs the agent's own binary, which does nothing and exits 0. */
+  argv: string[];
+  /** Added to the environment of the sandbox (system < image < create < secrets < this). */
+  env?: Record<string, string>;
+  /** Working directory; absent: the image's WORKDIR. One that does not exist is exit 126 with a line on stderr. */
+  cwd?: string;
+  /** `name`, `uid`, `name:group` or `uid:gid`; absent: the image's USER. An unknown one is exit 126 with a line on stderr. */
+  user?: string;
+  /** Standard input is open and fed by `stdin` frames or `/input`; absent or false: /dev/null. */
+  stdin?: boolean;
+  /** Run on a new pseudo-terminal of this size, as session leader. Implies stdin. */
+  pty?: { cols: number; rows: number };
+  /** The whole process tree is ended (TERM, 2 s, KILL) when this has passed. */
+  timeoutMs?: number;
+  /**
+   * With it the exec is a session: it outlives its stream, is found by this id, keeps up to 1 MiB
+   * of output while nobody is attached, and its end is kept for ten minutes (at most 1,000). A
+   * second start with a known id attaches. Without it the process tree ends (TERM, 2 s, KILL)
+   * when the stream closes.
+   */
+  sessionId?: string;
+  /** Run this with `/bin/bash` if the image has it and else `/bin/sh`: replaces argv[0] when that does not exist. Only for argv `[/bin/bash, -c, …]`. */
+  shellFallback?: boolean;
+}
+
+/** First answer frame. `pid` is 0 when the command could not be run. */
+export interface ExecStarted {
+  id: string;
+  pid: number;
+}
+
+/** Why a command ended. */
+export interface ExecEnd {
+  /** Exit status; 128 + n when signal n ended it; 127 not found, 126 cannot be run. */
+  exitCode: number;
+  /** Signal number that ended it, or 0. */
+  signal: number;
+  /** The guest's kernel killed it for want of memory. */
+  oomKilled: boolean;
+  /** `timeoutMs` passed. */
+  timedOut: boolean;
+  /** Output dropped while nobody was attached. */
+  droppedBytes: number;
+  /** Why it could not be run, for a person. */
+  error?: string;
+}
+
+/** An exec in `GET /exec`. */
+export interface ExecInfo {
+  id: string;
+  pid: number;
+  argv: string[];
+  cwd?: string;
+  /** Given as sessionId at its start. */
+  session: boolean;
+  /** Present once it has ended. */
+  end?: ExecEnd;
+}
+
+/** Process-wide state of the guest. */
+export interface GuestHealth {
+  version: string;
+  /** False in a template: nothing is mounted yet. */
+  initialised: boolean;
+  uptimeMs: number;
+  memoryTotalBytes: number;
+  memoryAvailableBytes: number;
+  /** Processes the kernel has killed for want of memory since the machine began. */
+  oomKills: number;
+  /** Execs that run now. */
+  execs: number;
+  /** TCP ports that something listens on, in any address family. */
+  listening?: number[];
+}
+
+/** What makes a restored machine somebody. Applied once, in this order: clock, entropy, root, names, environment, probe. */
+export interface GuestInit {
+  sandboxId: string;
+  /** Wall clock of the host at sending, milliseconds since 1970. */
+  timeUnixMs: number;
+  /** 32 or more fresh random bytes, base64: mixed into the kernel's generator, then it is reseeded. */
+  entropyBase64: string;
+  hostname: string;
+  /** 32 lower-case hex digits for /etc/machine-id (written where the image has the file or /etc/os-release says systemd; always kept for `/var/lib/dbus`). */
+  machineId: string;
+  /** Text of /etc/resolv.conf, bound over what the image has, also over a dangling link. */
+  resolvConf: string;
+  /** Image semantics. */
+  image: {
+    env: string[];
+    user: string;
+    workingDir: string;
+    entrypoint: string[];
+    cmd: string[];
+  };
+  /** Environment given at create, then secrets: both over the image's. */
+  env: Record<string, string>;
+  secrets: Record<string, string>;
+  /** Grow the root file system to its block device. */
+  growRoot: boolean;
+  /** Fraction of a CPU the sandbox may use, when it is not whole; 0 = no limit in the guest. */
+  cpuLimit?: number;
+}
+
+/** Milliseconds that each part of init took in the guest. */
+export interface GuestInitResult {
+  mountMs: number;
+  growMs: number;
+  namesMs: number;
+  /** The agent's own binary run as a process in the image's root. */
+  probeMs: number;
+  /** `/bin/bash`, `/bin/sh`, or "" for an image without a shell. */
+  shell: string;
+}
+
+/** Redone after every restore of a snapshot of a sandbox (a fork, a resume). */
+export interface GuestFixups {
+  timeUnixMs: number;
+  entropyBase64: string;
+  hostname: string;
+  machineId: string;
+  sandboxId: string;
+}
+
+/** Answer of a write. */
+export interface FileWritten {
+  /** Bytes of content written. */
+  bytes: number;
+}
+
+/** One file as `lstat` sees it. */
+export interface FileStat {
+  name: string;
+  kind: 'file' | 'directory' | 'symlink' | 'other';
+  size: number;
+  mode: number;
+  uid: number;
+  gid: number;
+  mtimeMs: number;
+  target?: string;
+}
+
+/** Body of a refused call. */
+export interface GuestError {
+  /** ENOENT, EISDIR, ENOSPC, EACCES, ENOTDIR, EINVAL, EBUSY, ESRCH, ... */
+  code: string;
+  message: string;
+}

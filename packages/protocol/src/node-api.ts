@@ -1,0 +1,155 @@
+/**
+ * Control plane -> node agent: HTTP/1.1 with JSON, on a unix socket on one machine, on TCP in a
+ * fleet. Commands go down in requests; facts come up in answers and on the report stream that the
+ * control plane opens.
+ *
+ * | Method, path | Request | Answer |
+ * |---|---|---|
+ * | GET /v1/node | | {@link NodeInfo} |
+ * | PUT /v1/sandboxes/{id} | {@link NodeSandboxSpec} | 202 {@link SandboxReport}; the same generation again is answered alike; a lower one 409; one the node deleted 409 |
+ * | DELETE /v1/sandboxes/{id}?generation=N | | 200 {@link SandboxReport} once machine, disk and network are gone; unknown is 200 with state `stopped` |
+ * | GET /v1/sandboxes | | `{sandboxes: SandboxReport[]}` |
+ * | GET /v1/reports | | NDJSON, never ends: all sandboxes, then `{"synced":true}`, then one line for each change and `{"keepalive":true}` every 10 s |
+ * | POST /v1/sandboxes/{id}/acknowledge?generation=N | | `{}`: an end has been recorded, the node may forget it |
+ * | GET /v1/sandboxes/{id}/logs | | `{logs: string}` of the start command, newest 1 MiB |
+ * | POST /v1/sandboxes/{id}/read-file | `{path, offset?, length?}` | `{found: boolean, contentBase64?: string, size?: number}` |
+ * | PUT /v1/sandboxes/{id}/egress-policy | {@link EgressPolicy} with `generation` | `{appliedGeneration}` once in force |
+ * | GET /v1/images | | `{images: ImageInfo[]}` |
+ * | GET /v1/images/{reference, url-encoded} | | {@link ImageDetails} |
+ * | POST /v1/images:pull | `{reference}` | NDJSON of {@link ImageProgress}, last `{done: ImageInfo}` or `{error: {code, message}}` |
+ * | POST /v1/images:import?name= | archive bytes | the same |
+ * | DELETE /v1/images/{reference} | | `{removed: true}`; 409 in use |
+ * | POST /v1/images:prune | | `{removed: string[], freedBytes}` |
+ * | /gw/{user_ns}/{id}/… | the gateway's public routes | see `gateway.ts` |
+ * | GET /healthz, GET /metrics | | |
+ */
+import type { EgressPolicy } from './egress.js';
+
+/** What a node offers and runs. */
+export interface NodeInfo {
+  nodeId: string;
+  version: string;
+  pid: number;
+  /** `kvm` or `tcg`; `fake` for the test driver. */
+  accelerator: 'kvm' | 'tcg' | 'fake';
+  acceleratorReason: string;
+  networkMode: 'tap' | 'user' | 'none';
+  dataFolder: string;
+  /** After the over-commit factors. */
+  offer: { vcpus: number; memoryMiB: number; diskGiB: number };
+  warnings: string[];
+  /** Our other processes on this node. */
+  processes: { pid: number; role: string }[];
+  machines: { id: string; pid: number }[];
+}
+
+/** Everything a node needs to run a sandbox. Sent once for each generation. */
+export interface NodeSandboxSpec {
+  sandboxId: string;
+  generation: number;
+  /** Image reference as the user gave it. */
+  image: string;
+  vcpus: number;
+  memoryMiB: number;
+  /** Fraction of CPU when the request was not whole; 0 for no limit. */
+  cpuLimit: number;
+  diskBytes: number;
+  hostname: string;
+  env: Record<string, string>;
+  secrets: Record<string, string>;
+  /** Absent: nothing is started. `entrypoint: true`: the image's ENTRYPOINT and CMD. */
+  startCommand?: { argv: string[] } | { entrypoint: true };
+  egress: EgressPolicy;
+  /** Ends the sandbox at this wall-clock time, ms since 1970; absent: never. */
+  deadlineUnixMs?: number;
+  /** Ends it after this long without activity; absent: never. */
+  idleTimeoutMs?: number;
+  /** Credentials for the registry of `image`. */
+  registryAuth?: { username: string; password: string };
+}
+
+/** Stages of a create, in order; keys of {@link SandboxReport.timings}, in milliseconds. */
+export type StartStage = 'queue' | 'image' | 'template' | 'disk' | 'network' | 'restore' | 'mount' | 'ready';
+
+/** Why a sandbox has ended: `errorType` on the wire. */
+export type EndReason =
+  | 'DELETED'
+  | 'TIMEOUT'
+  | 'IDLE_TIMEOUT'
+  | 'IMAGE_PULL_FAILED'
+  | 'IMAGE_INVALID'
+  | 'START_FAILED'
+  | 'OOM_KILLED'
+  | 'HOST_OUT_OF_MEMORY'
+  | 'MACHINE_ENDED'
+  | 'GUEST_PANIC'
+  | 'GUEST_SHUTDOWN'
+  | 'CAPACITY'
+  | 'NODE_LOST';
+
+/** A fact about one sandbox on a node. */
+export interface SandboxReport {
+  sandboxId: string;
+  generation: number;
+  state: 'pending' | 'starting' | 'running' | 'stopping' | 'stopped' | 'failed';
+  /** What it is doing while pending or starting. */
+  stage?: StartStage;
+  /** Set while the image is pulled or built: the id of that build. */
+  imageBuildId?: string;
+  /** Resolved digest of the image. */
+  imageDigest?: string;
+  timings: Partial<Record<StartStage, number>>;
+  startedAtUnixMs?: number;
+  endedAtUnixMs?: number;
+  reason?: EndReason;
+  /** For the user: what failed, why, what to do. */
+  message?: string;
+  /** Exit code of the start command once it has ended. */
+  exitCode?: number;
+  /** Last exec, upload, download, read or live process; ms since 1970. */
+  lastActivityUnixMs?: number;
+  /** Of the machine process, while there is one. */
+  pid?: number;
+  /** Newest 64 KiB of the start command's output, in the report of an end. */
+  logTail?: string;
+  /** In force now. */
+  egressGeneration?: number;
+  warnings?: string[];
+}
+
+/** One image in a node's store. */
+export interface ImageInfo {
+  reference: string;
+  digest: string;
+  /** Bytes of the rootfs on disk, 0 before it is built. */
+  rootfsBytes: number;
+  /** Compressed bytes of its layers. */
+  contentBytes: number;
+  createdAt: string;
+  /** Sandboxes that hold it. */
+  inUseBy: number;
+  labels: Record<string, string>;
+}
+
+/** `image inspect`. */
+export interface ImageDetails extends ImageInfo {
+  config: {
+    env: string[];
+    user: string;
+    workingDir: string;
+    entrypoint: string[];
+    cmd: string[];
+    exposedPorts: string[];
+  };
+  layers: { digest: string; mediaType: string; size: number }[];
+  platform: { os: string; architecture: string };
+}
+
+/** Progress of a pull, an import or a build. */
+export interface ImageProgress {
+  stage: 'resolve' | 'download' | 'read' | 'build' | 'finish';
+  doneBytes: number;
+  /** 0 when not known. */
+  totalBytes: number;
+  message?: string;
+}

@@ -1,0 +1,202 @@
+/**
+ * The contract between the node agent and whatever runs machines. A driver is done when it passes
+ * the suite in `conformance.ts`.
+ *
+ * Words. A *machine* is one VMM process running one guest. A *template* is a frozen machine of one
+ * shape, booted to the point where the guest agent waits, with nothing mounted. *Restore* makes a
+ * new machine from a template with a disk of its own: the guest goes on where the template stopped.
+ *
+ * Example of the whole life:
+ *
+ *     const info = await driver.describe();
+ *     const template = await driver.buildTemplate({ folder, shape, network, warm }, signal);
+ *     const machine = await driver.restore({ id, folder, template, shape, disk, network }, signal);
+ *     // connect to machine.channel.ctl and machine.channel.data
+ *     await machine.end();            // at once; resolves when the process is gone
+ *     (await machine.ended).cause;    // 'requested'
+ *
+ * A machine outlives the process that made it. After a restart, `adopt(handle)` gives the same
+ * machine back, or says how it ended.
+ */
+
+/** vCPUs and memory of a machine. */
+export interface Shape {
+  /** 1 to 16. */
+  vcpus: number;
+  /** A multiple of 256. */
+  memoryMiB: number;
+}
+
+/** How the machine's one network card is connected on the host. */
+export type MachineNetwork =
+  /** A persistent tap of this name in this network namespace; the VMM process runs in it. */
+  | { kind: 'tap'; netnsPath: string; tapName: string }
+  /** The VMM's own user-mode network; restricted: nothing leaves. */
+  | { kind: 'user'; restricted: boolean };
+
+/** The identity that a VMM process drops to. */
+export interface RunAs {
+  uid: number;
+  gid: number;
+}
+
+/** What a driver is, and everything a template of it depends on. */
+export interface DriverInfo {
+  name: string;
+  version: string;
+  accelerator: 'kvm' | 'tcg' | 'fake';
+  /** Why this accelerator: for `doctor` and for the one warning. */
+  reason: string;
+  /** Changes whenever templates made before must not be used: version, accelerator, kernel, agent, device model. */
+  fingerprint: string;
+}
+
+/** Unix sockets on the host that lead to the guest's two ports. */
+export interface GuestPorts {
+  ctl: string;
+  data: string;
+}
+
+/** A finished template. Plain data: it is stored as JSON beside the files and read back later. */
+export interface Template {
+  folder: string;
+  shape: Shape;
+  networkKind: MachineNetwork['kind'];
+  fingerprint: string;
+}
+
+/** Request of {@link VmmDriver.buildTemplate}. */
+export interface TemplateRequest {
+  /** Empty folder for the template's files. On failure the driver empties it again. */
+  folder: string;
+  shape: Shape;
+  network: MachineNetwork;
+  runAs?: RunAs;
+  /**
+   * Called when the guest has booted, before it is frozen: waits for the guest agent, exercises it,
+   * and closes its connections. The driver knows nothing of what is spoken on the ports.
+   */
+  warm(ports: GuestPorts, signal: AbortSignal): Promise<void>;
+}
+
+/** Request of {@link VmmDriver.restore}. */
+export interface RestoreRequest {
+  /** For names and logs. */
+  id: string;
+  /** Existing folder of this machine alone: overlay, sockets, serial log. Its path is short enough for a socket (the driver adds at most 16 characters to it, 107 in all). */
+  folder: string;
+  template: Template;
+  disk: {
+    /** Read-only raw file below the overlay. */
+    backingPath: string;
+    /** Size of the block device the guest sees. */
+    sizeBytes: number;
+  };
+  network: MachineNetwork;
+  runAs?: RunAs;
+  /** Limit of one CPU's time for the process, as a fraction of all its vCPUs; applied by the caller's cgroup if given. */
+  cgroupPath?: string;
+}
+
+/** Why a machine is no more. */
+export interface MachineEnd {
+  cause: /** `end()` was called. */
+    | 'requested'
+    /** The guest powered itself off or rebooted. */
+    | 'guest-shutdown'
+    /** The guest's kernel panicked. */
+    | 'guest-panic'
+    /** The VMM process was killed from outside, or by the host for want of memory. */
+    | 'killed'
+    | 'host-out-of-memory'
+    /** The VMM process ended by itself with an error. */
+    | 'vmm-error'
+    /** It was found gone by `adopt`. */
+    | 'found-gone';
+  /** For the log and the user: exit status, last lines of stderr or of the serial log. */
+  detail: string;
+}
+
+/** Enough to find a machine again after our own restart. Plain data. */
+export interface MachineHandle {
+  driver: string;
+  id: string;
+  pid: number;
+  /** Start time of the process in clock ticks since boot (`/proc/PID/stat` field 22): guards against reuse of the pid. */
+  startTicks: number;
+  folder: string;
+}
+
+/** Times of a restore, in milliseconds from its call. */
+export interface RestoreTimings {
+  diskMs: number;
+  processMs: number;
+  loadMs: number;
+}
+
+/** A running machine. Every method may be called at any time; after the end they reject with {@link MachineEndedError}, except `end`. */
+export interface Machine {
+  readonly handle: MachineHandle;
+  readonly ports: GuestPorts;
+  readonly timings: RestoreTimings | undefined;
+  /** Resolves once, when the process is gone and its cause is known. Never rejects. */
+  readonly ended: Promise<MachineEnd>;
+  /** Called when the guest agent's port is closed by the guest: the agent has died. */
+  onGuestPortClosed(listener: () => void): void;
+  /** Ends the machine at once and resolves when the process is gone. Idempotent. */
+  end(): Promise<void>;
+  /** Lets go of it without ending it: closes our descriptors. */
+  detach(): void;
+  /** Last bytes of the serial console, for error messages. */
+  readSerialTail(maxBytes: number): Promise<string>;
+  /** Present where the driver can. */
+  readonly pausing?: MachinePausing;
+}
+
+/** Capability: stop and continue the vCPUs. */
+export interface MachinePausing {
+  pause(): Promise<void>;
+  resume(): Promise<void>;
+}
+
+/** Runs machines of one kind. */
+export interface VmmDriver {
+  describe(): Promise<DriverInfo>;
+  /** Throws {@link VmmError}; on abort everything it started is gone before it rejects. */
+  buildTemplate(request: TemplateRequest, signal: AbortSignal): Promise<Template>;
+  /** Throws {@link VmmError}; on failure or abort the process is gone before it rejects. */
+  restore(request: RestoreRequest, signal: AbortSignal): Promise<Machine>;
+  /** The machine of this handle, or how it ended. Never starts anything. */
+  adopt(handle: MachineHandle): Promise<Machine | MachineEnd>;
+  /** Releases what the driver itself holds. Machines go on. */
+  close(): Promise<void>;
+}
+
+/** Something on the host's side of a machine failed. `cause` is set where there is one. */
+export class VmmError extends Error {
+  override name = 'VmmError';
+  constructor(
+    readonly code:
+      | 'vmm-missing'
+      | 'start-failed'
+      | 'load-failed'
+      | 'template-failed'
+      | 'disk-failed'
+      | 'no-space'
+      | 'timeout'
+      | 'aborted'
+      | 'bad-template',
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
+
+/** The machine is no more. */
+export class MachineEndedError extends Error {
+  override name = 'MachineEndedError';
+  constructor(readonly end: MachineEnd) {
+    super(`the machine has ended (${end.cause}): ${end.detail}`);
+  }
+}
