@@ -1,0 +1,11 @@
+/** The guest of a sandbox that was just found running; it may have ended since. */
+import type { GuestClient } from '../guest/guest-client.js';
+import type { Sandbox } from '../sandbox/sandbox.js';
+import { GatewayError } from './failures.js';
+
+/** @throws GatewayError 409 */
+export function requireGuest(sandbox: Sandbox): GuestClient {
+  const { guest } = sandbox;
+  if (!guest) throw new GatewayError(409, 'sandbox_not_running', `The sandbox is ${sandbox.report.state}.`);
+  return guest;
+}

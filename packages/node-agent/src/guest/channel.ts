@@ -1,0 +1,170 @@
+/**
+ * The connection to one guest agent: two sockets, RESET and SYNC, then HTTP/2. Used by
+ * `guest-client.ts`. The channel connects when it is first used and again after it broke; a stream
+ * that was open when it broke fails. Why two ports and a nonce: docs/architecture.md, "Guest channel".
+ */
+import { randomBytes } from 'node:crypto';
+import http2 from 'node:http2';
+import net from 'node:net';
+import type { GuestPorts } from '@sandlot/vmm';
+
+/** Flow control windows and frame size, bytes; the guest uses the same. Smaller windows shorten the wait of a small call beside a bulk transfer. */
+const streamWindowBytes = 256 * 1024;
+const connectionWindowBytes = 1024 * 1024;
+const maxFrameBytes = 32_759;
+/** First wait for SYNC; doubled with each try, because a busy host makes a guest slow, and each RESET costs it work again. */
+const firstSyncTimeoutMs = 1_000;
+
+/** The guest could not be reached, or the connection to it broke. */
+export class GuestUnreachableError extends Error {
+  override name = 'GuestUnreachableError';
+}
+
+/** One guest's connection. */
+export class GuestChannel {
+  #session: http2.ClientHttp2Session | undefined;
+  #connecting: Promise<http2.ClientHttp2Session> | undefined;
+  #sockets: net.Socket[] = [];
+  #closed = false;
+  /** Bytes of earlier connections that were skipped, for metrics and tests. */
+  skippedBytes = 0;
+
+  constructor(private readonly ports: GuestPorts) {}
+
+  /**
+   * The live HTTP/2 session; connects if there is none.
+   * @param deadlineMs how long to go on trying, in milliseconds
+   * @throws GuestUnreachableError
+   */
+  async session(deadlineMs = 10_000, signal?: AbortSignal): Promise<http2.ClientHttp2Session> {
+    if (this.#session && !this.#session.destroyed && !this.#session.closed) return this.#session;
+    this.#connecting ??= this.#connect(deadlineMs, signal).finally(() => {
+      this.#connecting = undefined;
+    });
+    return this.#connecting;
+  }
+
+  /** Closes both sockets; open streams fail. The guest keeps its sessions. */
+  close(): void {
+    this.#closed = true;
+    this.#dropConnection();
+  }
+
+  #dropConnection(): void {
+    this.#session?.destroy();
+    this.#session = undefined;
+    for (const socket of this.#sockets) socket.destroy();
+    this.#sockets = [];
+  }
+
+  async #connect(deadlineMs: number, signal?: AbortSignal): Promise<http2.ClientHttp2Session> {
+    const endsAt = performance.now() + deadlineMs;
+    let syncTimeoutMs = firstSyncTimeoutMs;
+    let lastError: unknown;
+    while (performance.now() < endsAt) {
+      if (this.#closed) throw new GuestUnreachableError('the connection to the guest was closed');
+      signal?.throwIfAborted();
+      this.#dropConnection();
+      try {
+        const remainingMs = Math.max(50, endsAt - performance.now());
+        this.#session = await this.#connectOnce(Math.min(syncTimeoutMs, remainingMs));
+        if (this.#closed) {
+          this.#dropConnection();
+          continue;
+        }
+        return this.#session;
+      } catch (error) {
+        lastError = error;
+        if (isSyncTimeout(error)) syncTimeoutMs *= 2;
+        else await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+    }
+    throw new GuestUnreachableError(`the guest agent did not answer within ${deadlineMs} ms`, {
+      cause: lastError,
+    });
+  }
+
+  async #connectOnce(syncTimeoutMs: number): Promise<http2.ClientHttp2Session> {
+    const [ctl, data] = await Promise.all([
+      openSocket(this.ports.ctl, this.#sockets),
+      openSocket(this.ports.data, this.#sockets),
+    ]);
+    const nonce = randomBytes(16).toString('hex');
+    const synced = this.#waitForSync(data, nonce, syncTimeoutMs);
+    ctl.write(`\nRESET ${nonce}\n`);
+    await synced;
+    const session = http2.connect('http://guest', {
+      createConnection: () => data,
+      maxSessionMemory: 64,
+      settings: { initialWindowSize: streamWindowBytes, maxFrameSize: maxFrameBytes, enablePush: false },
+    });
+    session.once('connect', () => session.setLocalWindowSize(connectionWindowBytes));
+    // The streams carry the error to their callers; an unhandled one here would end the process.
+    session.on('error', () => {});
+    session.once('close', () => {
+      if (this.#session === session) this.#dropConnection();
+      ctl.destroy();
+      data.destroy();
+    });
+    // QEMU's end of the ctl socket closes when the machine ends.
+    ctl.once('close', () => session.destroy());
+    return session;
+  }
+
+  #waitForSync(data: net.Socket, nonce: string, timeoutMs: number): Promise<void> {
+    const wanted = Buffer.from(`SYNC ${nonce}\n`);
+    return new Promise((resolve, reject) => {
+      let kept: Buffer = Buffer.alloc(0);
+      const finish = (error?: Error) => {
+        clearTimeout(timer);
+        data.off('data', onData);
+        data.off('close', onClose);
+        if (error) reject(error);
+        else resolve();
+      };
+      const onClose = () => finish(new GuestUnreachableError('the data port was closed before SYNC'));
+      const onData = (chunk: Buffer) => {
+        kept = kept.length > 0 ? Buffer.concat([kept, chunk]) : chunk;
+        const at = kept.indexOf(wanted);
+        if (at >= 0) {
+          this.skippedBytes += at;
+          data.pause();
+          const rest = kept.subarray(at + wanted.length);
+          finish();
+          if (rest.length > 0) data.unshift(rest);
+          return;
+        }
+        // Only a tail shorter than the line we look for can still matter.
+        const drop = kept.length - (wanted.length - 1);
+        if (drop > 0) {
+          this.skippedBytes += drop;
+          kept = kept.subarray(drop);
+        }
+      };
+      const timer = setTimeout(() => finish(new SyncTimeoutError()), timeoutMs);
+      data.on('data', onData);
+      data.once('close', onClose);
+    });
+  }
+}
+
+class SyncTimeoutError extends Error {
+  override name = 'SyncTimeoutError';
+}
+
+function isSyncTimeout(error: unknown): boolean {
+  return error instanceof SyncTimeoutError;
+}
+
+function openSocket(path: string, opened: net.Socket[]): Promise<net.Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = net.connect(path);
+    opened.push(socket);
+    socket.once('connect', () => {
+      socket.off('error', reject);
+      socket.on('error', () => {});
+      resolve(socket);
+    });
+    socket.once('error', reject);
+  });
+}

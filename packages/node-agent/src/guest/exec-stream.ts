@@ -1,0 +1,93 @@
+/** One exec as the host sees it: events out, input in. Made by `GuestClient.exec` and `.attach`. */
+import type { ClientHttp2Stream } from 'node:http2';
+import { constants } from 'node:http2';
+import { type ExecEnd, ExecFrame, type ExecStarted, execFrameMaxBytes } from '@sandlot/protocol';
+import { GuestUnreachableError } from './channel.js';
+import { encodeFrame, FrameReader } from './frames.js';
+
+/** What an exec says, in order: `start`, output, `end`. */
+export type ExecEvent =
+  | { kind: 'start'; started: ExecStarted }
+  | { kind: 'stdout' | 'stderr' | 'pty'; data: Buffer }
+  | { kind: 'end'; end: ExecEnd };
+
+const outputKinds = new Map<number, 'stdout' | 'stderr' | 'pty'>([
+  [ExecFrame.stdout, 'stdout'],
+  [ExecFrame.stderr, 'stderr'],
+  [ExecFrame.pty, 'pty'],
+]);
+
+/** A started exec. Reading `events()` slowly makes the command wait, not us. */
+export class ExecStream {
+  constructor(private readonly stream: ClientHttp2Stream) {
+    stream.on('error', () => {});
+  }
+
+  /**
+   * All events, once. Leaving the loop early cancels the stream: an exec without a session id then
+   * ends in the guest with its whole process tree.
+   * @throws GuestUnreachableError when the stream breaks before `end`
+   */
+  async *events(): AsyncGenerator<ExecEvent> {
+    const reader = new FrameReader();
+    let ended = false;
+    try {
+      for await (const chunk of this.stream) {
+        for (const frame of reader.push(chunk as Buffer)) {
+          const output = outputKinds.get(frame.kind);
+          if (output) yield { kind: output, data: frame.payload };
+          else if (frame.kind === ExecFrame.start) yield { kind: 'start', started: parse(frame.payload) };
+          else if (frame.kind === ExecFrame.end) {
+            ended = true;
+            yield { kind: 'end', end: parse(frame.payload) };
+          }
+        }
+      }
+    } catch (error) {
+      if (!ended) throw broken(error);
+    } finally {
+      if (!ended) this.cancel();
+      else if (!this.stream.writableEnded) this.stream.end();
+    }
+    if (!ended) throw broken(undefined);
+  }
+
+  /** Feeds standard input; resolves when the bytes have left. Only for execs started with stdin or a pty. */
+  async writeStdin(bytes: Uint8Array): Promise<void> {
+    for (let at = 0; at < bytes.length; at += execFrameMaxBytes) {
+      const frame = encodeFrame(ExecFrame.stdin, bytes.subarray(at, at + execFrameMaxBytes));
+      if (!this.stream.write(frame)) await this.#drained();
+    }
+  }
+
+  /** Ends standard input. */
+  endStdin(): void {
+    if (!this.stream.writableEnded) this.stream.end();
+  }
+
+  /** Drops the stream. */
+  cancel(): void {
+    if (!this.stream.destroyed) this.stream.close(constants.NGHTTP2_CANCEL);
+  }
+
+  #drained(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const settle = () => {
+        this.stream.off('drain', settle);
+        this.stream.off('close', settle);
+        if (this.stream.destroyed) reject(broken(undefined));
+        else resolve();
+      };
+      this.stream.once('drain', settle);
+      this.stream.once('close', settle);
+    });
+  }
+}
+
+function parse<T>(payload: Buffer): T {
+  return JSON.parse(payload.toString()) as T;
+}
+
+function broken(cause: unknown): GuestUnreachableError {
+  return new GuestUnreachableError('the connection to the sandbox broke before the command ended', { cause });
+}

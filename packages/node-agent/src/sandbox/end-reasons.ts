@@ -1,0 +1,65 @@
+/** From how a machine or a start ended to what the user is told. Pure. Used by `sandbox.ts`. */
+import { ImageError } from '@sandlot/images';
+import type { EndReason } from '@sandlot/protocol';
+import type { MachineEnd } from '@sandlot/vmm';
+
+/** A reason and its sentence. */
+export interface EndCause {
+  reason: EndReason;
+  message: string;
+}
+
+/** Why a running sandbox has ended, from its machine. */
+export function causeOfMachineEnd(end: MachineEnd): EndCause {
+  switch (end.cause) {
+    case 'requested':
+      return { reason: 'DELETED', message: 'The sandbox was deleted.' };
+    case 'guest-shutdown':
+      return {
+        reason: 'GUEST_SHUTDOWN',
+        message: 'The sandbox shut itself down (poweroff, reboot or halt was run inside).',
+      };
+    case 'guest-panic':
+      return {
+        reason: 'GUEST_PANIC',
+        message: `The kernel of the sandbox panicked: ${end.detail}. Start a new sandbox; if it repeats, give it more memory.`,
+      };
+    case 'host-out-of-memory':
+      return {
+        reason: 'HOST_OUT_OF_MEMORY',
+        message:
+          'The host ran out of memory and ended the machine. Lower --memory-overcommit or run fewer sandboxes.',
+      };
+    case 'killed':
+      return {
+        reason: 'MACHINE_ENDED',
+        message: `The machine's process was killed from outside (${end.detail}).`,
+      };
+    case 'found-gone':
+      return {
+        reason: 'MACHINE_ENDED',
+        message: `The machine was gone when the node agent came back (${end.detail}).`,
+      };
+    case 'vmm-error':
+      return { reason: 'MACHINE_ENDED', message: `The machine's process failed: ${end.detail}` };
+  }
+}
+
+const pullCodes = new Set([
+  'not-found',
+  'unauthorized',
+  'unreachable',
+  'rate-limited',
+  'insecure-registry',
+  'invalid-reference',
+  'truncated',
+]);
+
+/** Why a start failed. */
+export function causeOfStartError(error: unknown): EndCause {
+  const message = error instanceof Error ? error.message : String(error);
+  if (error instanceof ImageError) {
+    return { reason: pullCodes.has(error.code) ? 'IMAGE_PULL_FAILED' : 'IMAGE_INVALID', message };
+  }
+  return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };
+}

@@ -1,0 +1,219 @@
+/**
+ * The steps of a start, in order, each with its undo. Read the list in `startSandbox` first.
+ *
+ * | Step | Makes | Undone by |
+ * |---|---|---|
+ * | image | a hold on the rootfs file | releasing it |
+ * | template | (shared, stays) | |
+ * | network | a namespace with the policy in force | removing it |
+ * | restore | the machine, its overlay and sockets | ending it, removing its folder |
+ * | mount | root mounted, clock, entropy, names set in the guest | the machine's end |
+ * | ready | the start command runs | the machine's end |
+ *
+ * If we die between two of them: the record names what was made; `Sandboxes.open` undoes it and
+ * starts again. A machine that was started but is not yet in the record is found by its folder.
+ */
+
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdir, rm } from 'node:fs/promises';
+import type { ImageStore, RootfsHold } from '@sandlot/images';
+import type { ExecStart, GuestInit, NodeSandboxSpec, StartStage } from '@sandlot/protocol';
+import type { Machine, VmmDriver } from '@sandlot/vmm';
+import { GuestClient } from '../guest/guest-client.js';
+import { guestAddresses, type Networks, type SandboxNetwork } from '../network/network.js';
+import type { TemplateStore } from '../templates/template-store.js';
+import type { CpuLimits } from './cpu-limits.js';
+import type { RecordFolder, SandboxRecord } from './record.js';
+import type { Semaphore } from './semaphore.js';
+import type { UndoStack } from './undo-stack.js';
+
+/** What the steps work with: the node's parts. */
+export interface StartParts {
+  driver: VmmDriver;
+  images: ImageStore;
+  networks: Networks;
+  templates: TemplateStore;
+  records: RecordFolder;
+  cpuLimits: CpuLimits;
+  /** Limits restores that run at once. */
+  restores: Semaphore;
+}
+
+/** What the steps tell their sandbox while they run. */
+export interface StartProgress {
+  stage(stage: StartStage): void;
+  timing(stage: StartStage, ms: number): void;
+  /** The record has changed and must be on disk before we go on. */
+  save(
+    change: Partial<Pick<SandboxRecord, 'network' | 'machine' | 'shell' | 'startCommandRuns'>>,
+  ): Promise<void>;
+  imageKnown(hold: RootfsHold): void;
+  /** Set while the image is not here yet. */
+  imageBuild(id: string | undefined): void;
+  warn(message: string): void;
+}
+
+/** A started sandbox's parts. */
+export interface StartedParts {
+  machine: Machine;
+  network: SandboxNetwork;
+  guest: GuestClient;
+}
+
+/** The guest's first answer may take this long on a host that starts many machines at once, ms. */
+const guestDeadlineMs = 60_000;
+
+/** Runs all steps. On a throw the caller runs the undo stack. */
+export async function startSandbox(
+  spec: NodeSandboxSpec,
+  parts: StartParts,
+  progress: StartProgress,
+  undo: UndoStack,
+  signal: AbortSignal,
+): Promise<StartedParts> {
+  const hold = await timed('image', progress, () => holdImage(spec, parts, progress, undo, signal));
+  progress.imageKnown(hold);
+  const shape = { vcpus: spec.vcpus, memoryMiB: spec.memoryMiB };
+  const template = await timed('template', progress, () => parts.templates.get(shape));
+  signal.throwIfAborted();
+  return parts.restores.run(signal, async () => {
+    const network = await timed('network', progress, () => acquireNetwork(parts, progress, undo));
+    const policy = network.applyPolicy(spec.egress);
+    // Its failure is reported where it is awaited, also when the restore fails first.
+    policy.catch(() => {});
+    signal.throwIfAborted();
+    const machine = await timed('restore', progress, async () => {
+      const folder = parts.records.machineFolderOf(spec.sandboxId);
+      undo.push('machine folder', () => rm(folder, { recursive: true, force: true }));
+      await mkdir(folder, { recursive: true, mode: 0o700 });
+      const restored = await parts.driver.restore(
+        {
+          id: spec.sandboxId,
+          folder,
+          template,
+          disk: { backingPath: hold.path, sizeBytes: Math.max(spec.diskBytes, hold.sizeBytes) },
+          network: network.machine,
+          ...(network.runAs ? { runAs: network.runAs } : {}),
+        },
+        signal,
+      );
+      undo.push('machine', () => restored.end());
+      await progress.save({ machine: restored.handle });
+      return restored;
+    });
+    if (machine.timings) progress.timing('disk', machine.timings.diskMs);
+    if (spec.cpuLimit > 0) {
+      undo.push('cpu limit', () => parts.cpuLimits.remove(spec.sandboxId));
+      const warning = await parts.cpuLimits.apply(spec.sandboxId, machine.handle.pid, spec.cpuLimit);
+      if (warning) progress.warn(warning);
+    }
+    const guest = new GuestClient(machine.ports);
+    undo.push('guest connection', async () => guest.close());
+    await timed('mount', progress, () => initGuest(spec, hold, guest, progress, signal));
+    await timed('ready', progress, async () => {
+      await policy;
+      await runStartCommand(spec, hold, guest, progress);
+    });
+    return { machine, network, guest };
+  });
+}
+
+async function holdImage(
+  spec: NodeSandboxSpec,
+  parts: StartParts,
+  progress: StartProgress,
+  undo: UndoStack,
+  signal: AbortSignal,
+): Promise<RootfsHold> {
+  undo.push('image', () => parts.images.release(spec.sandboxId));
+  const ready = await parts.images.isReady(spec.image);
+  if (!ready) progress.imageBuild(buildIdOf(spec.image));
+  try {
+    return await parts.images.acquire(spec.image, spec.sandboxId, {
+      signal,
+      ...(spec.registryAuth ? { auth: spec.registryAuth } : {}),
+    });
+  } finally {
+    progress.imageBuild(undefined);
+  }
+}
+
+async function acquireNetwork(
+  parts: StartParts,
+  progress: StartProgress,
+  undo: UndoStack,
+): Promise<SandboxNetwork> {
+  const network = await parts.networks.acquire();
+  undo.push('network', () => network.release());
+  await progress.save({ network: network.handle });
+  return network;
+}
+
+async function initGuest(
+  spec: NodeSandboxSpec,
+  hold: RootfsHold,
+  guest: GuestClient,
+  progress: StartProgress,
+  signal: AbortSignal,
+): Promise<void> {
+  await guest.connect(guestDeadlineMs, signal);
+  const { env, user, workingDir, entrypoint, cmd } = hold.image.config;
+  const init: GuestInit = {
+    sandboxId: spec.sandboxId,
+    timeUnixMs: Date.now(),
+    entropyBase64: randomBytes(64).toString('base64'),
+    hostname: spec.hostname,
+    machineId: machineIdOf(spec.sandboxId, spec.generation),
+    resolvConf: `nameserver ${guestAddresses.resolver}\noptions timeout:3 attempts:3\n`,
+    image: { env, user, workingDir, entrypoint, cmd },
+    env: spec.env,
+    secrets: spec.secrets,
+    growRoot: true,
+    cpuLimit: 0,
+  };
+  const result = await guest.init(init, signal);
+  await progress.save({ shell: result.shell });
+  if (result.shell === '') {
+    progress.warn(
+      'The image has neither /bin/bash nor /bin/sh: commands need a full path and no shell syntax.',
+    );
+  }
+}
+
+async function runStartCommand(
+  spec: NodeSandboxSpec,
+  hold: RootfsHold,
+  guest: GuestClient,
+  progress: StartProgress,
+): Promise<void> {
+  if (!spec.startCommand) return;
+  const { entrypoint, cmd } = hold.image.config;
+  const argv = 'argv' in spec.startCommand ? spec.startCommand.argv : [...entrypoint, ...cmd];
+  if (argv.length === 0) {
+    progress.warn('The image has neither ENTRYPOINT nor CMD: nothing was started.');
+    return;
+  }
+  const start: ExecStart = { argv, shellFallback: true };
+  await guest.startCommand(start);
+  await progress.save({ startCommandRuns: true });
+}
+
+/** The id of the build of an image that a user can ask for: the same for all who wait for the same image. */
+export function buildIdOf(image: string): string {
+  return `build-${createHash('sha256').update(image).digest('hex').slice(0, 20)}`;
+}
+
+/** 32 hex digits that differ for each sandbox and generation, and are the same when a start is repeated. */
+export function machineIdOf(sandboxId: string, generation: number): string {
+  return createHash('sha256').update(`machine-id ${sandboxId} ${generation}`).digest('hex').slice(0, 32);
+}
+
+async function timed<T>(stage: StartStage, progress: StartProgress, work: () => Promise<T>): Promise<T> {
+  progress.stage(stage);
+  const startedMs = performance.now();
+  try {
+    return await work();
+  } finally {
+    progress.timing(stage, performance.now() - startedMs);
+  }
+}
