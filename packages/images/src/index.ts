@@ -1,1 +1,4 @@
+/** What other packages use of the image store. */
+export * from './limits.js';
+export * from './open-image-store.js';
 export * from './store.js';
