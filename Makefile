@@ -1,0 +1,32 @@
+# The commands of this checkout. Each is a script in tools/ that says what it does; `make help` lists them.
+.PHONY: help run stop build test test-fresh bench lint format docs clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s %s\n", $$1, $$2}'
+
+run: ## set up, start the server, play the demo (IMAGE=… CMD=…)
+	@tools/run.sh
+
+stop: ## end sandboxes and server; images and records stay
+	@tools/stop.sh
+
+build: ## set up and compile, start nothing
+	@tools/setup/all.sh
+
+test: ## everything that must hold before a change lands (at most 25 minutes)
+	@tools/test.sh
+
+test-fresh: ## `make run` in a Debian 13 root that has nothing (needs root)
+	@tools/test-fresh.sh
+
+bench: ## the figures of SPECIFICATION.md beside the bare mechanism (G=group for one group)
+	@tools/bench.sh '$(G)'
+
+lint: ## formatting, lint and the checks of the house
+	@npx --no-install biome check . && tools/checks/run.sh
+
+format: ## format everything
+	@npx --no-install biome check --write . && cd guest-agent && cargo fmt
+
+clean: ## remove what was built; data and images of the server stay
+	@rm -rf .cache/guest .cache/log guest-agent/target packages/*/dist packages/*/*.tsbuildinfo packages/*/dist tests/dist

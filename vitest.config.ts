@@ -1,0 +1,33 @@
+/**
+ * Two sets of tests. `parts`: beside the code of a package, and the checks of the house; files run side
+ * by side. `whole`: real servers and machines under tests/; tools/test.sh runs them one file at a time.
+ * See docs/testing.md.
+ */
+import { defineConfig } from 'vitest/config';
+
+const limits = { testTimeout: 60_000, hookTimeout: 120_000, pool: 'forks' } as const;
+
+export default defineConfig({
+  test: {
+    maxWorkers: 2,
+    minWorkers: 1,
+    teardownTimeout: 20_000,
+    projects: [
+      {
+        test: {
+          ...limits,
+          name: 'parts',
+          include: ['packages/*/src/**/*.test.ts', 'packages/*/tests/**/*.test.ts', 'tools/**/*.test.ts'],
+        },
+      },
+      {
+        test: {
+          ...limits,
+          name: 'whole',
+          include: ['tests/**/*.test.ts'],
+          exclude: ['tests/long/**', 'tests/bench/**', '**/node_modules/**'],
+        },
+      },
+    ],
+  },
+});
