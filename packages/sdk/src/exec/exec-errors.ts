@@ -1,0 +1,77 @@
+/** Turns a failure of the exec stream into an error of the SDK. */
+import { Code, ConnectError } from '@connectrpc/connect';
+import {
+  AbortedError,
+  AuthenticationError,
+  ConflictError,
+  ConnectionError,
+  DeadlineError,
+  NotBuiltError,
+  NotFoundError,
+  PermissionError,
+  RateLimitError,
+  SandlotError,
+  ServerError,
+  ValidationError,
+} from '../errors.js';
+
+/** The matching {@link SandlotError}. */
+export function fromConnectError(what: string, cause: unknown, signal?: AbortSignal): SandlotError {
+  if (cause instanceof SandlotError) return cause;
+  if (signal?.aborted) return new AbortedError(`${what} was cancelled`, { cause: signal.reason });
+  const error = ConnectError.from(cause);
+  const text = `${what}: ${error.rawMessage}`;
+  const fields = { code: Code[error.code]?.toUpperCase() ?? 'UNKNOWN', cause };
+  switch (error.code) {
+    case Code.Unauthenticated:
+      return new AuthenticationError(text, { ...fields, status: 401 });
+    case Code.PermissionDenied:
+      return new PermissionError(text, { ...fields, status: 403 });
+    case Code.NotFound:
+      return new NotFoundError(text, { ...fields, status: 404 });
+    case Code.InvalidArgument:
+    case Code.OutOfRange:
+      return new ValidationError(text, { ...fields, status: 400 }, []);
+    case Code.FailedPrecondition:
+    case Code.AlreadyExists:
+      return new ConflictError(text, { ...fields, status: 409 });
+    case Code.ResourceExhausted:
+      return new RateLimitError(text, { ...fields, status: 429 });
+    case Code.Unimplemented:
+      return new NotBuiltError(text, { ...fields, status: 501 });
+    case Code.DeadlineExceeded:
+      return new DeadlineError(text, fields);
+    case Code.Unavailable:
+    case Code.Aborted:
+    case Code.Canceled:
+      return new ConnectionError(text, { ...fields, code: socketCode(error) ?? fields.code });
+    default:
+      return new ServerError(text, fields);
+  }
+}
+
+/** True where the stream of a session may be attached again. */
+export function isStreamLoss(error: SandlotError): boolean {
+  // A body that ends without Connect's last message (a proxy's doing) comes as `invalid_argument`.
+  return error instanceof ConnectionError || error instanceof ServerError || error instanceof ValidationError;
+}
+
+/** True when the connection was never made, so that nothing can have been started. */
+export function wasNeverSent(error: SandlotError): boolean {
+  return error instanceof ConnectionError && (error.code === 'ECONNREFUSED' || error.code === 'EAI_AGAIN');
+}
+
+/**
+ * True when the gateway answered before the stream began, by a plain HTTP status: nothing was
+ * started. A failure inside the stream carries the stream's own content type.
+ */
+export function wasRefused(error: SandlotError): boolean {
+  if (!(error.cause instanceof ConnectError)) return false;
+  const contentType = error.cause.metadata.get('content-type');
+  return contentType !== null && !contentType.startsWith('application/connect+');
+}
+
+function socketCode(error: ConnectError): string | undefined {
+  const cause = error.cause as { code?: unknown } | undefined;
+  return typeof cause?.code === 'string' ? cause.code : undefined;
+}

@@ -1,0 +1,200 @@
+/**
+ * Sends one HTTP request and hands back the answer as a stream. Two carriers: Node's own client
+ * (default; keeps connections, speaks to unix sockets, sends a known length with a streamed body)
+ * and a `fetch` that the caller brings. Called by the API client and the gateway client.
+ */
+import http from 'node:http';
+import https from 'node:https';
+import { AbortedError, ConnectionError, DeadlineError } from '../errors.js';
+
+/** One request. */
+export interface TransportRequest {
+  method: string;
+  url: string;
+  headers: Record<string, string>;
+  body?: Uint8Array | AsyncIterable<Uint8Array> | undefined;
+  /** Length of a streamed body in bytes; absent: sent in chunks. */
+  contentLength?: number | undefined;
+  signal?: AbortSignal | undefined;
+  /** Fails when nothing has moved on the connection for this long. */
+  idleTimeoutMs: number;
+}
+
+/** One answer. `body` must be read to its end or discarded. */
+export interface TransportResponse {
+  status: number;
+  header(name: string): string | undefined;
+  body: AsyncIterable<Uint8Array>;
+  discard(): void;
+}
+
+/** A carrier of requests; owns its connections. */
+export interface Transport {
+  send(request: TransportRequest): Promise<TransportResponse>;
+  /** The agent for other users of the same connections (the exec stream); absent with `fetch`. */
+  agentFor(url: string): http.Agent | undefined;
+  /** Closes idle connections. */
+  close(): void;
+}
+
+/** Node's HTTP client. `socketPath` sends everything to a unix socket, whatever the URL's host. */
+export class NodeTransport implements Transport {
+  // Many sandboxes stream at once: no limit on open connections, a small store of idle ones.
+  readonly #plain = new http.Agent({ keepAlive: true, maxFreeSockets: 32 });
+  readonly #tls = new https.Agent({ keepAlive: true, maxFreeSockets: 32 });
+
+  constructor(readonly socketPath?: string) {}
+
+  agentFor(url: string): http.Agent {
+    return url.startsWith('https:') ? this.#tls : this.#plain;
+  }
+
+  close(): void {
+    this.#plain.destroy();
+    this.#tls.destroy();
+  }
+
+  send(request: TransportRequest): Promise<TransportResponse> {
+    return new Promise((resolve, reject) => {
+      const headers: Record<string, string | number> = { ...request.headers };
+      if (request.body instanceof Uint8Array) headers['content-length'] = request.body.byteLength;
+      else if (request.contentLength !== undefined) headers['content-length'] = request.contentLength;
+      const module = request.url.startsWith('https:') ? https : http;
+      const outgoing = module.request(request.url, {
+        method: request.method,
+        headers,
+        agent: this.agentFor(request.url),
+        ...(this.socketPath ? { socketPath: this.socketPath } : {}),
+        ...(request.signal ? { signal: request.signal } : {}),
+      });
+      const fail = (cause: unknown) => reject(asTransportError(cause, request));
+      outgoing.setTimeout(request.idleTimeoutMs, () => outgoing.destroy(new IdleError()));
+      outgoing.on('error', fail);
+      outgoing.on('response', (incoming) => {
+        resolve({
+          status: incoming.statusCode ?? 0,
+          header: (name) => {
+            const value = incoming.headers[name];
+            return Array.isArray(value) ? value[0] : value;
+          },
+          body: readBody(incoming, request),
+          discard: () => incoming.resume(),
+        });
+      });
+      if (request.body === undefined) outgoing.end();
+      else if (request.body instanceof Uint8Array) outgoing.end(request.body);
+      else
+        writeBody(outgoing, request.body).catch((cause) =>
+          outgoing.destroy(cause instanceof Error ? cause : new Error(String(cause))),
+        );
+    });
+  }
+}
+
+/** Carries requests by a `fetch` of the caller's (a proxy, a browser, a test). */
+export class FetchTransport implements Transport {
+  constructor(readonly fetchFunction: typeof fetch) {}
+
+  agentFor(): undefined {
+    return undefined;
+  }
+
+  close(): void {}
+
+  async send(request: TransportRequest): Promise<TransportResponse> {
+    const streamed = request.body !== undefined && !(request.body instanceof Uint8Array);
+    const headers = { ...request.headers };
+    if (request.contentLength !== undefined) headers['content-length'] = String(request.contentLength);
+    try {
+      const answer = await this.fetchFunction(request.url, {
+        method: request.method,
+        headers,
+        body: streamed
+          ? (ReadableStream.from(request.body as AsyncIterable<Uint8Array>) as never)
+          : (request.body as never),
+        redirect: 'manual',
+        ...(streamed ? { duplex: 'half' } : {}),
+        ...(request.signal ? { signal: request.signal } : {}),
+      } as RequestInit);
+      const body = answer.body ?? ReadableStream.from([] as Uint8Array[]);
+      return {
+        status: answer.status,
+        header: (name) => answer.headers.get(name) ?? undefined,
+        body: readBody(body as unknown as AsyncIterable<Uint8Array>, request),
+        discard: () => void answer.body?.cancel().catch(() => undefined),
+      };
+    } catch (cause) {
+      throw asTransportError(cause, request);
+    }
+  }
+}
+
+class IdleError extends Error {
+  readonly code = 'IDLE';
+}
+
+async function writeBody(outgoing: http.ClientRequest, body: AsyncIterable<Uint8Array>): Promise<void> {
+  for await (const chunk of body) {
+    // An answer before the end of the body (a refusal) closes the request: stop reading the source.
+    if (outgoing.destroyed) return;
+    if (!outgoing.write(chunk)) await drained(outgoing);
+  }
+  outgoing.end();
+}
+
+function drained(outgoing: http.ClientRequest): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      outgoing.off('drain', done);
+      outgoing.off('close', done);
+      resolve();
+    };
+    outgoing.on('drain', done);
+    outgoing.on('close', done);
+  });
+}
+
+async function* readBody(source: AsyncIterable<Uint8Array>, request: TransportRequest) {
+  try {
+    yield* source;
+  } catch (cause) {
+    throw asTransportError(cause, request);
+  }
+}
+
+function asTransportError(cause: unknown, request: TransportRequest): Error {
+  const where = `${request.method} ${request.url.split('?')[0]}`;
+  if (request.signal?.aborted) {
+    const reason = request.signal.reason;
+    if (reason instanceof DeadlineError) return reason;
+    return new AbortedError(`${where} was cancelled`, { cause: reason });
+  }
+  const code = codeOf(cause);
+  if (code === 'IDLE') {
+    return new DeadlineError(`${where}: nothing moved for ${Math.round(request.idleTimeoutMs / 1000)} s`, {
+      code: 'IDLE_TIMEOUT',
+      cause,
+    });
+  }
+  return new ConnectionError(`${where}: ${connectionText(code, cause)}`, {
+    code: code ?? 'CONNECTION',
+    cause,
+  });
+}
+
+function codeOf(cause: unknown): string | undefined {
+  if (!(cause instanceof Error)) return undefined;
+  const own = (cause as { code?: unknown }).code;
+  if (typeof own === 'string') return own;
+  // `localhost` with two addresses fails as an AggregateError; fetch hides the reason in `cause`.
+  const inner = (cause as { errors?: unknown[] }).errors?.[0] ?? cause.cause;
+  return inner === undefined ? undefined : codeOf(inner);
+}
+
+function connectionText(code: string | undefined, cause: unknown): string {
+  if (code === 'ECONNREFUSED') return 'connection refused (nothing listens there)';
+  if (code === 'ENOENT') return 'there is no such socket';
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return 'the host name cannot be resolved';
+  if (code === 'ECONNRESET') return 'the connection was closed by the other side';
+  return `the connection failed (${code ?? (cause instanceof Error ? cause.message : String(cause))})`;
+}

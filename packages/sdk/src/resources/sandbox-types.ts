@@ -1,0 +1,112 @@
+/** Sandboxes as the API shows them and as a create asks for them. */
+
+/** State of a sandbox. */
+export type SandboxStatus =
+  | 'PENDING'
+  | 'PROVISIONING'
+  | 'RUNNING'
+  | 'PAUSED'
+  | 'ERROR'
+  | 'TERMINATED'
+  | 'TIMEOUT';
+
+/** States that never change again. */
+export const endedStatuses: readonly SandboxStatus[] = ['ERROR', 'TERMINATED', 'TIMEOUT'];
+
+/** One sandbox, as `GET /sandbox/{id}` answers. Times are ISO 8601, UTC. */
+export interface SandboxInfo {
+  id: string;
+  name: string;
+  dockerImage: string;
+  status: SandboxStatus;
+  cpuCores: number;
+  memoryGB: number;
+  diskSizeGB: number;
+  timeoutMinutes: number;
+  idleTimeoutMinutes?: number | null;
+  startCommand?: { executable: string; args?: string[] } | string | null;
+  environmentVars?: Record<string, string> | null;
+  /** Names only; the values come as `***`. */
+  secrets?: Record<string, string> | null;
+  labels: string[];
+  createdAt: string;
+  updatedAt: string;
+  startedAt?: string | null;
+  terminatedAt?: string | null;
+  /** Of the start command, once it has ended. */
+  exitCode?: number | null;
+  errorType?: string | null;
+  errorMessage?: string | null;
+  terminationReason?: string | null;
+  userId?: string | null;
+  teamId?: string | null;
+  networkAllowlist?: string[] | null;
+  networkDenylist?: string[] | null;
+  /** Set while its image is pulled or built. */
+  pendingImageBuildId?: string | null;
+  /** Place in the queue while it waits for room. */
+  queuePosition?: number | null;
+  /** What the request became after rounding. */
+  effective?: { vcpus?: number; memoryMiB?: number; diskGiB?: number; [key: string]: unknown } | null;
+  /** Milliseconds of each stage of the start. */
+  timings?: Record<string, number> | null;
+  /** What it does now while it starts. */
+  stage?: string | null;
+  [key: string]: unknown;
+}
+
+/** What a new sandbox is to be. */
+export interface CreateSandbox {
+  /** Image reference. */
+  image: string;
+  name?: string | undefined;
+  /** CPUs, 0.1 to 16. */
+  cpu?: number | undefined;
+  /** GiB. */
+  memoryGiB?: number | undefined;
+  /** GiB. */
+  diskGiB?: number | undefined;
+  env?: Record<string, string> | undefined;
+  secrets?: Record<string, string> | undefined;
+  labels?: readonly string[] | undefined;
+  /** Lifetime; a negative number is unlimited. */
+  timeoutMinutes?: number | undefined;
+  /** Ends it after this long without use. */
+  idleTimeoutMinutes?: number | undefined;
+  /** argv, a line for `/bin/sh -c`, or the image's ENTRYPOINT and CMD. Absent: nothing is started. */
+  startCommand?: readonly string[] | string | { entrypoint: true } | undefined;
+  teamId?: string | undefined;
+  /** Names and addresses that may be reached; not together with `networkDenylist`. */
+  networkAllowlist?: readonly string[] | undefined;
+  networkDenylist?: readonly string[] | undefined;
+  /** Two creates with the same key make one sandbox; made up when absent. */
+  idempotencyKey?: string | undefined;
+}
+
+/** Filters of a list. */
+export interface ListSandboxes {
+  /** Must have all of them. */
+  labels?: readonly string[] | undefined;
+  status?: SandboxStatus | undefined;
+  /** Only those that have not ended. */
+  activeOnly?: boolean | undefined;
+  teamId?: string | undefined;
+  userId?: string | undefined;
+  /** Sandboxes per request, 1 to 1,000. */
+  pageSize?: number | undefined;
+}
+
+/** Short state of one sandbox. */
+export interface SandboxState {
+  id: string;
+  status: SandboxStatus;
+  errorType: string | undefined;
+  errorMessage: string | undefined;
+  pendingImageBuildId: string | undefined;
+}
+
+/** Answer of a bulk delete. */
+export interface DeleteResult {
+  succeeded: string[];
+  failed: { id: string; error: string }[];
+}

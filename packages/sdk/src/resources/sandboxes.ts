@@ -1,0 +1,230 @@
+/** `client.sandboxes`: create, find, wait for and delete sandboxes. */
+import { NotFoundError, SandboxNotRunningError, type SandlotError } from '../errors.js';
+import type { GatewayAuth } from '../gateway-access.js';
+import type { ErrorContext } from '../gateway-client.js';
+import type { CallOptions } from '../http/api-client.js';
+import { pause } from '../http/retry.js';
+import { Sandbox, type SandboxContext } from '../sandbox.js';
+import { createBody } from './create-body.js';
+import {
+  type CreateSandbox,
+  type DeleteResult,
+  endedStatuses,
+  type ListSandboxes,
+  type SandboxInfo,
+  type SandboxState,
+} from './sandbox-types.js';
+
+/** Ids in one `status:batchGet`. */
+const statusBatchSize = 100;
+/** Ids in one bulk delete. */
+const deleteBatchSize = 500;
+
+/** Options of {@link Sandboxes.waitUntilRunning}. */
+export interface WaitOptions {
+  signal?: AbortSignal | undefined;
+  /** Called with each state that was seen. */
+  onState?: ((info: SandboxInfo) => void) | undefined;
+}
+
+/** Calls about sandboxes. */
+export class Sandboxes {
+  constructor(private readonly context: SandboxContext) {}
+
+  /** Creates a sandbox; does not wait until it runs. Repeats after failures make no second one. */
+  async create(create: CreateSandbox, options: CallOptions = {}): Promise<Sandbox> {
+    const info = await this.context.api.call<SandboxInfo & { gatewayAuth?: GatewayAuth }>({
+      method: 'POST',
+      path: '/sandbox',
+      // Made once: every repeat carries the same idempotency key.
+      body: createBody(create),
+      idempotent: true,
+      ...options,
+    });
+    const { gatewayAuth, ...rest } = info;
+    if (gatewayAuth) this.context.access.put(info.id, gatewayAuth);
+    return new Sandbox(this.context, rest as SandboxInfo);
+  }
+
+  /** One sandbox by its full id. */
+  async get(id: string, options: CallOptions = {}): Promise<Sandbox> {
+    return new Sandbox(this.context, await this.info(id, options));
+  }
+
+  /** A handle without asking the server: for an id that is known to be right. */
+  handle(id: string): Sandbox {
+    return new Sandbox(this.context, undefined, id);
+  }
+
+  /** What the server knows of one sandbox. */
+  info(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    return this.context.api.call<SandboxInfo>({
+      method: 'GET',
+      path: `/sandbox/${encodeURIComponent(id)}`,
+      ...options,
+    });
+  }
+
+  /** All that match, newest first, page by page as they are read. */
+  async *list(filter: ListSandboxes = {}, options: CallOptions = {}): AsyncGenerator<SandboxInfo> {
+    for (let page = 1; ; page++) {
+      const answer = await this.context.api.call<{
+        sandboxes: SandboxInfo[];
+        has_next?: boolean;
+        hasNext?: boolean;
+      }>({
+        method: 'GET',
+        path: '/sandbox',
+        query: {
+          page,
+          per_page: filter.pageSize ?? 200,
+          team_id: filter.teamId,
+          user_id: filter.userId,
+          status: filter.status,
+          labels: filter.labels,
+          is_active: filter.activeOnly ? true : undefined,
+        },
+        ...options,
+      });
+      yield* answer.sandboxes;
+      if (!(answer.has_next ?? answer.hasNext) || answer.sandboxes.length === 0) return;
+    }
+  }
+
+  /** Deletes one; resolves when the server has taken note. */
+  async delete(id: string, options: CallOptions = {}): Promise<void> {
+    await this.context.api.call({ method: 'DELETE', path: `/sandbox/${encodeURIComponent(id)}`, ...options });
+    this.context.access.drop(id);
+  }
+
+  /** Deletes many: these ids, or everything of one's own that has all these labels, or everything of one's own. */
+  async deleteMany(
+    which: { ids: readonly string[] } | { labels: readonly string[] } | { all: true; userId?: string },
+    options: CallOptions = {},
+  ): Promise<DeleteResult> {
+    const result: DeleteResult = { succeeded: [], failed: [] };
+    for (const body of deleteBodies(which)) {
+      const answer = await this.context.api.call<{
+        succeeded?: string[];
+        failed?: { sandbox_id: string; error: string }[];
+      }>({ method: 'DELETE', path: '/sandbox', body, ...options });
+      result.succeeded.push(...(answer.succeeded ?? []));
+      result.failed.push(...(answer.failed ?? []).map((one) => ({ id: one.sandbox_id, error: one.error })));
+    }
+    for (const id of result.succeeded) this.context.access.drop(id);
+    return result;
+  }
+
+  /** Short states of many sandboxes; unknown ids are missing from the answer. */
+  async statuses(ids: readonly string[], options: CallOptions = {}): Promise<Map<string, SandboxState>> {
+    const found = new Map<string, SandboxState>();
+    const unique = [...new Set(ids)];
+    for (let at = 0; at < unique.length; at += statusBatchSize) {
+      const answer = await this.context.api.call<{ statuses: WireStatus[] }>({
+        method: 'POST',
+        path: '/sandbox/status:batchGet',
+        body: { sandbox_ids: unique.slice(at, at + statusBatchSize) },
+        idempotent: true,
+        ...options,
+      });
+      for (const one of answer.statuses) {
+        found.set(one.sandbox_id, {
+          id: one.sandbox_id,
+          status: one.status,
+          errorType: one.error_type ?? undefined,
+          errorMessage: one.error_message ?? undefined,
+          pendingImageBuildId: one.pending_image_build_id ?? undefined,
+        });
+      }
+    }
+    return found;
+  }
+
+  /** Output of the start command, newest 1 MiB. */
+  async logs(id: string, options: CallOptions = {}): Promise<string> {
+    const answer = await this.context.api.call<{ logs: string }>({
+      method: 'GET',
+      path: `/sandbox/${encodeURIComponent(id)}/logs`,
+      ...options,
+    });
+    return answer.logs;
+  }
+
+  /** State and, where it has ended, why. */
+  errorContext(id: string, options: CallOptions = {}): Promise<ErrorContext> {
+    return this.context.api.call<ErrorContext>({
+      method: 'GET',
+      path: `/sandbox/${encodeURIComponent(id)}/error-context`,
+      ...options,
+    });
+  }
+
+  /** Polls, quickly at first, until the sandbox runs; fails with the reason when it ends instead. */
+  async waitUntilRunning(id: string, options: WaitOptions = {}): Promise<SandboxInfo> {
+    // A start from a template takes about a tenth of a second, a pull minutes.
+    for (let waitMs = 25; ; waitMs = Math.min(1_000, waitMs * 1.4)) {
+      const info = await this.info(id, { signal: options.signal });
+      options.onState?.(info);
+      if (info.status === 'RUNNING') return info;
+      if (endedStatuses.includes(info.status)) throw notStarted(info);
+      await pause(waitMs * (0.8 + Math.random() * 0.4), options.signal);
+    }
+  }
+
+  /** The one sandbox whose id begins with `prefix`. */
+  async find(prefix: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    try {
+      return await this.info(prefix, options);
+    } catch (error) {
+      if (!(error instanceof NotFoundError)) throw error;
+      return await this.#findByPrefix(prefix, error, options);
+    }
+  }
+
+  async #findByPrefix(prefix: string, notFound: SandlotError, options: CallOptions): Promise<SandboxInfo> {
+    const found: SandboxInfo[] = [];
+    for await (const info of this.list({ pageSize: 1_000 }, options)) {
+      if (info.id.startsWith(prefix)) found.push(info);
+    }
+    // One that lives goes before any number that have ended.
+    const alive = found.filter((info) => !endedStatuses.includes(info.status));
+    const candidates = alive.length > 0 ? alive : found;
+    if (candidates.length === 1 && candidates[0]) return candidates[0];
+    if (candidates.length === 0) throw notFound;
+    throw new NotFoundError(
+      `"${prefix}" is the beginning of ${candidates.length} ids: ${candidates
+        .slice(0, 5)
+        .map((info) => info.id)
+        .join(', ')}${candidates.length > 5 ? ', …' : ''}`,
+      { code: 'AMBIGUOUS_ID', hint: 'Give more of the id.' },
+    );
+  }
+}
+
+interface WireStatus {
+  sandbox_id: string;
+  status: SandboxInfo['status'];
+  error_type?: string | null;
+  error_message?: string | null;
+  pending_image_build_id?: string | null;
+}
+
+function notStarted(info: SandboxInfo): SandboxNotRunningError {
+  const why = info.errorMessage ?? info.errorType ?? info.terminationReason ?? 'no reason is recorded';
+  return new SandboxNotRunningError(
+    `sandbox ${info.id} does not run (${info.status}): ${why}`,
+    { code: info.errorType ?? 'SANDBOX_NOT_RUNNING' },
+    info.status,
+    info.errorType ?? undefined,
+  );
+}
+
+function* deleteBodies(which: Parameters<Sandboxes['deleteMany']>[0]): Generator<Record<string, unknown>> {
+  if ('labels' in which) yield { labels: which.labels, all_users: false };
+  else if ('all' in which) yield { user_id: which.userId, all_users: false };
+  else {
+    for (let at = 0; at < which.ids.length; at += deleteBatchSize) {
+      yield { sandbox_ids: which.ids.slice(at, at + deleteBatchSize), all_users: false };
+    }
+  }
+}
