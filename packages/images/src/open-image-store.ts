@@ -13,6 +13,7 @@ import { canonicalReference, parseReference } from './manifest/reference.js';
 import type { ResolvedImage } from './manifest/resolve-image.js';
 import type { ChildUser } from './process/child.js';
 import { pullImage } from './registry/pull-image.js';
+import { DEFAULT_RETRY, type RetryPolicy } from './registry/retry.js';
 import { BlobStore } from './store/blob-store.js';
 import { type Collectable, crossCheck, isInUse, pruneAll, sweep } from './store/collector.js';
 import { StoreFiles } from './store/files.js';
@@ -32,6 +33,8 @@ export interface ImageStoreOptions {
   limits?: Partial<ImageLimits>;
   /** `host` or `host:port` of registries that may be spoken to without TLS. Loopback always may. */
   insecureRegistries?: string[];
+  /** How patient pulls are. */
+  retry?: Partial<RetryPolicy>;
   /** What the guests are; the host's processor with Linux if not given. */
   platform?: Platform;
 }
@@ -84,7 +87,7 @@ class FileImageStore implements ImageStore {
     this.user = options.runChildrenAs;
     this.records = new Records(files);
     this.blobs = new BlobStore(files);
-    this.rootfs = new RootfsStore(files, this.blobs, this.limits, this.user);
+    this.rootfs = new RootfsStore(files, this.limits, this.user);
     this.parts = { files, records: this.records, blobs: this.blobs, rootfs: this.rootfs };
   }
 
@@ -206,6 +209,7 @@ class FileImageStore implements ImageStore {
           ...context,
           auth: options.auth,
           insecureRegistries: this.options.insecureRegistries ?? [],
+          retry: { ...DEFAULT_RETRY, ...this.options.retry },
         }),
       ),
     );

@@ -14,6 +14,8 @@ export interface ContentSource {
   small(descriptor: Descriptor): Promise<Buffer>;
   /** Sees to it that a layer is in the blob store. */
   layer(descriptor: Descriptor): Promise<void>;
+  /** Told once, before the layers: how many bytes they have together. */
+  expect?(bytes: number): void;
 }
 
 /** An image whose content is in the blob store. */
@@ -143,6 +145,7 @@ function isLayerType(mediaType: string): boolean {
 async function fetchLayers(layers: Descriptor[], source: ContentSource): Promise<void> {
   // An image may list one layer twice.
   const todo = [...new Map(layers.map((layer) => [layer.digest, layer])).values()].reverse();
+  source.expect?.(todo.reduce((sum, layer) => sum + layer.size, 0));
   let failed = false;
   const work = async () => {
     for (let layer = todo.pop(); layer && !failed; layer = todo.pop()) {

@@ -1,9 +1,131 @@
-/** Placeholder until the registry client lands in the next commit: replaced as a whole. */
-
-import type { ResolvedImage } from '../manifest/resolve-image.js';
+/**
+ * A pull: the registry as a source of content for `resolveImage`. Blobs that are here already, from whatever image,
+ * are not fetched again. Called by the store.
+ */
+import { createHash } from 'node:crypto';
+import type { ImageLimits } from '../limits.js';
+import type { Descriptor } from '../manifest/manifest.js';
+import type { Platform } from '../manifest/platform.js';
+import { canonicalReference, type ImageReference } from '../manifest/reference.js';
+import { type ContentSource, type ResolvedImage, resolveImage } from '../manifest/resolve-image.js';
+import type { BlobStore } from '../store/blob-store.js';
+import type { SharedRun } from '../store/single-flight.js';
 import { ImageError } from '../store.js';
+import type { Credentials } from './authenticator.js';
+import { downloadBlob } from './download.js';
+import { RegistryClient } from './registry-client.js';
+import type { RetryPolicy } from './retry.js';
 
-/** Not there yet. */
-export async function pullImage(_reference: unknown, _context: unknown): Promise<ResolvedImage> {
-  throw new ImageError('unreachable', 'pulling from a registry is not built yet; import the image');
+/** What a pull needs of the store. */
+export interface PullContext {
+  blobs: BlobStore;
+  limits: ImageLimits;
+  platform: Platform;
+  run: SharedRun;
+  auth: Credentials | undefined;
+  insecureRegistries: string[];
+  retry: RetryPolicy;
+  /** Notes a digest as in use until the image is recorded. */
+  pin(digest: string): void;
+}
+
+/** Pulls everything of one image. */
+export async function pullImage(reference: ImageReference, context: PullContext): Promise<ResolvedImage> {
+  const name = canonicalReference(reference);
+  const { limits, run, auth, insecureRegistries, retry } = context;
+  run.onProgress({ stage: 'resolve', doneBytes: 0, totalBytes: 0, message: name });
+  const client = new RegistryClient(reference, {
+    auth,
+    insecureRegistries,
+    retry,
+    signal: run.signal,
+    maxManifestBytes: limits.maxManifestBytes,
+  });
+  const { bytes, digest } = await client.manifest(reference.digest ?? reference.tag!);
+  context.pin(digest);
+  await context.blobs.put(bytes, digest);
+  const top: Descriptor = {
+    mediaType: '',
+    digest,
+    size: bytes.length,
+    platform: undefined,
+    annotations: {},
+    artifactType: undefined,
+  };
+  return resolveImage(top, new RegistrySource(client, context), context.platform, limits, name);
+}
+
+class RegistrySource implements ContentSource {
+  private doneBytes = 0;
+  private totalBytes = 0;
+
+  constructor(
+    private readonly client: RegistryClient,
+    private readonly context: PullContext,
+  ) {}
+
+  expect(bytes: number): void {
+    this.totalBytes = bytes;
+  }
+
+  async small(descriptor: Descriptor): Promise<Buffer> {
+    const { blobs, limits } = this.context;
+    const { digest, size } = descriptor;
+    if (size > limits.maxManifestBytes) {
+      throw new ImageError('too-large', `${digest} has ${size} bytes, too many for a manifest or config`);
+    }
+    this.context.pin(digest);
+    const here = await blobs.readSmall(digest);
+    if (here && isContent(here, digest)) return here;
+    if (/manifest|index/.test(descriptor.mediaType)) {
+      const { bytes } = await this.client.manifest(digest);
+      await blobs.put(bytes, digest);
+      return bytes;
+    }
+    await this.fetch(descriptor, () => undefined);
+    return (await blobs.readSmall(digest))!;
+  }
+
+  async layer(descriptor: Descriptor): Promise<void> {
+    const { digest, size } = descriptor;
+    if (size > this.context.limits.maxBlobBytes) {
+      throw new ImageError('too-large', `the layer ${digest} has ${size} bytes, more than the limit here`);
+    }
+    this.context.pin(digest);
+    let counted = 0;
+    await this.fetch(descriptor, (bytes) => {
+      counted += bytes;
+      this.report(bytes);
+    });
+    // What was here already, or came through another pull, counts as done too.
+    this.report(size - counted);
+  }
+
+  private async fetch(descriptor: Descriptor, onBytes: (bytes: number) => void): Promise<void> {
+    const { blobs, run, retry } = this.context;
+    const { digest, size } = descriptor;
+    for (;;) {
+      try {
+        await blobs.ensure(digest, size, { signal: run.signal }, (file, { signal }) =>
+          downloadBlob(file, { client: this.client, digest, size, retry, signal, onBytes }),
+        );
+        return;
+      } catch (error) {
+        // Another pull was transferring it and was cancelled: ours goes on by itself.
+        const isOthers = error instanceof ImageError && error.code === 'aborted' && !run.signal.aborted;
+        if (!isOthers) throw error;
+      }
+    }
+  }
+
+  private report(bytes: number): void {
+    this.doneBytes += bytes;
+    const { doneBytes, totalBytes } = this;
+    this.context.run.onProgress({ stage: 'download', doneBytes, totalBytes });
+  }
+}
+
+function isContent(bytes: Buffer, digest: string): boolean {
+  const [algorithm, hex] = digest.split(':');
+  return createHash(algorithm!).update(bytes).digest('hex') === hex;
 }

@@ -84,9 +84,9 @@ export class BlobStore {
     });
   }
 
-  /** Stores bytes under their own digest and answers it. */
-  async put(bytes: Buffer): Promise<string> {
-    const digest = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
+  /** Stores bytes under their digest, computed here unless the caller has checked it, and answers it. */
+  async put(bytes: Buffer, checkedDigest?: string): Promise<string> {
+    const digest = checkedDigest ?? `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
     await this.ensure(digest, bytes.length, {}, async (file) => {
       await file.writeFile(bytes);
       return digest;

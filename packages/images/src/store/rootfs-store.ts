@@ -9,7 +9,6 @@ import type { ImageLimits } from '../limits.js';
 import type { ChildUser } from '../process/child.js';
 import { buildRootfs } from '../rootfs/build-rootfs.js';
 import { BUILD_VERSION } from '../rootfs/make-filesystem.js';
-import type { BlobStore } from './blob-store.js';
 import type { StoreFiles } from './files.js';
 import type { ImageRecord, RootfsRecord } from './records.js';
 import { type Caller, type SharedRun, SingleFlight } from './single-flight.js';
@@ -32,7 +31,6 @@ export class RootfsStore {
 
   constructor(
     private readonly files: StoreFiles,
-    private readonly blobs: BlobStore,
     private readonly limits: ImageLimits,
     private readonly user: ChildUser | undefined,
   ) {}

@@ -1,0 +1,255 @@
+/**
+ * The pull side of the OCI distribution API for one repository: manifests and blobs, with authentication, retries
+ * and errors that a user can act on. Made per pull. Called by `pull-image.ts` and `download.ts`.
+ */
+import { createHash } from 'node:crypto';
+import { MEDIA_TYPES } from '../manifest/manifest.js';
+import { DEFAULT_REGISTRY, type ImageReference } from '../manifest/reference.js';
+import { ImageError } from '../store.js';
+import { Authenticator, type Credentials } from './authenticator.js';
+import { readBounded } from './body.js';
+import { backoffMs, isTransientStatus, pause, type RetryPolicy, retryAfterMs } from './retry.js';
+import { describeNetworkError, InsecurePolicy, isNotTls, send, type TransportResponse } from './transport.js';
+
+/** Docker Hub's API is not where its name says. */
+const DOCKER_HUB_HOST = 'registry-1.docker.io';
+const ACCEPT = [
+  MEDIA_TYPES.ociIndex,
+  MEDIA_TYPES.dockerList,
+  MEDIA_TYPES.ociManifest,
+  MEDIA_TYPES.dockerManifest,
+].join(', ');
+const PING_MS = 5000;
+
+/** Options of a client. */
+export interface ClientOptions {
+  auth: Credentials | undefined;
+  insecureRegistries: string[];
+  retry: RetryPolicy;
+  signal: AbortSignal;
+  maxManifestBytes: number;
+}
+
+/** See the file's head. */
+export class RegistryClient {
+  private readonly host: string;
+  private readonly policy: InsecurePolicy;
+  private readonly authenticator: Authenticator;
+  private base: string | undefined;
+
+  constructor(
+    private readonly reference: ImageReference,
+    private readonly options: ClientOptions,
+  ) {
+    this.host = reference.registry === DEFAULT_REGISTRY ? DOCKER_HUB_HOST : reference.registry;
+    this.policy = new InsecurePolicy(options.insecureRegistries);
+    this.authenticator = new Authenticator(
+      reference.registry,
+      reference.repository,
+      options.auth,
+      async (url, headers) => {
+        const bytes = await this.getBytes(url, headers, 'the token server', false);
+        try {
+          return JSON.parse(bytes.toString('utf8')) as unknown;
+        } catch (cause) {
+          throw new ImageError('unauthorized', `the token server of ${reference.registry} answers no JSON`, {
+            cause,
+          });
+        }
+      },
+    );
+  }
+
+  /** A manifest or index by tag or digest, and its digest, which is checked. */
+  async manifest(tagOrDigest: string): Promise<{ bytes: Buffer; digest: string }> {
+    const what = `${this.reference.registry}/${this.reference.repository}${tagOrDigest.includes(':') ? '@' : ':'}${tagOrDigest}`;
+    const url = `${await this.findBase()}/manifests/${tagOrDigest}`;
+    const { response, cancel } = await this.get(url, { accept: ACCEPT }, what, true);
+    try {
+      const stated = response.headers.get('docker-content-digest');
+      const bytes = await readBounded(
+        response,
+        this.options.maxManifestBytes,
+        what,
+        this.options.retry.silenceMs,
+      );
+      const expected = tagOrDigest.includes(':') ? tagOrDigest : stated;
+      const algorithm = expected?.startsWith('sha512:') ? 'sha512' : 'sha256';
+      const digest = `${algorithm}:${createHash(algorithm).update(bytes).digest('hex')}`;
+      if (expected && expected !== digest) {
+        throw new ImageError(
+          'digest-mismatch',
+          `the manifest that came for ${what} has the digest ${digest}, not ${expected}; the registry or something on the way changed it`,
+        );
+      }
+      return { bytes, digest };
+    } finally {
+      cancel();
+    }
+  }
+
+  /** A blob from `offset` on. The caller cancels the answer. */
+  async blob(digest: string, offset: number): Promise<TransportResponse> {
+    const url = `${await this.findBase()}/blobs/${digest}`;
+    const headers: Record<string, string> = offset > 0 ? { range: `bytes=${offset}-` } : {};
+    return this.get(url, headers, `the blob ${digest} of ${this.reference.repository}`, true);
+  }
+
+  /** Finds out once whether the registry speaks TLS; hosts for which plain HTTP is allowed may not. */
+  private async findBase(): Promise<string> {
+    if (this.base !== undefined) return this.base;
+    let scheme = 'https';
+    if (this.policy.allows(this.host) && !(await this.speaksTls())) scheme = 'http';
+    this.base = `${scheme}://${this.host}/v2/${this.reference.repository}`;
+    return this.base;
+  }
+
+  private async speaksTls(): Promise<boolean> {
+    const { signal } = this.options;
+    try {
+      const request = { url: `https://${this.host}/v2/`, headers: {}, silenceMs: PING_MS, signal };
+      const { response, cancel } = await send({ ...request, policy: this.policy });
+      await response.body?.cancel();
+      cancel();
+      return true;
+    } catch {
+      // Whatever is wrong with TLS here, the plain request that follows tells the user about the host.
+      return false;
+    }
+  }
+
+  private async getBytes(
+    url: string,
+    headers: Record<string, string>,
+    what: string,
+    authenticates: boolean,
+  ): Promise<Buffer> {
+    const { response, cancel } = await this.get(url, headers, what, authenticates);
+    try {
+      return await readBounded(response, 1 << 20, what, this.options.retry.silenceMs);
+    } finally {
+      cancel();
+    }
+  }
+
+  /** GET until it works, is refused for good, or the tries are used up. Answers 200 or 206 only. */
+  private async get(
+    url: string,
+    headers: Record<string, string>,
+    what: string,
+    authenticates: boolean,
+  ): Promise<TransportResponse> {
+    const { retry, signal } = this.options;
+    let hasAnswered = false;
+    for (let attempt = 1; ; attempt++) {
+      let wait = backoffMs(retry, attempt);
+      try {
+        const all = { ...headers, ...(authenticates ? this.authenticator.headers() : {}) };
+        const answer = await send({
+          url,
+          headers: all,
+          silenceMs: retry.silenceMs,
+          signal,
+          policy: this.policy,
+        });
+        const { response } = answer;
+        if (response.status === 200 || response.status === 206) return answer;
+        const detail = await readDetail(response, retry.silenceMs);
+        answer.cancel();
+        if (response.status === 401 && authenticates && !hasAnswered) {
+          hasAnswered = true;
+          await this.authenticator.answer(response.headers.get('www-authenticate'), url.startsWith('https:'));
+          attempt--;
+          continue;
+        }
+        const asked = retryAfterMs(response.headers.get('retry-after'), Date.now());
+        const error = this.statusError(response.status, what, detail, asked);
+        const isPatient = asked === undefined || asked <= retry.maxRetryAfterMs;
+        if (!isTransientStatus(response.status) || attempt >= retry.tries || !isPatient) throw error;
+        wait = Math.max(wait, asked ?? 0);
+      } catch (error) {
+        this.rethrowFinal(error, attempt);
+      }
+      await pause(wait, signal);
+    }
+  }
+
+  /** Throws what another try cannot change, or what the last try threw. */
+  private rethrowFinal(error: unknown, attempt: number): void {
+    const { signal, retry } = this.options;
+    if (error instanceof ImageError) throw error;
+    if (signal.aborted) {
+      throw new ImageError('aborted', 'the pull was cancelled', { cause: error });
+    }
+    const registry = this.reference.registry;
+    if (isNotTls(error)) {
+      throw new ImageError(
+        'insecure-registry',
+        `${registry} does not speak TLS; if you trust the network to it, add it to the insecure registries`,
+        { cause: error },
+      );
+    }
+    const reason = describeNetworkError(error);
+    const isCertificate = /certificate|self.signed/i.test(reason);
+    if (attempt < retry.tries && !isCertificate) return;
+    throw new ImageError(
+      'unreachable',
+      isCertificate
+        ? `the certificate of ${registry} is not trusted here (${reason}); add its authority with NODE_EXTRA_CA_CERTS`
+        : `the registry ${registry} cannot be reached: ${reason}; tried ${attempt} times. Check its name, the network and DNS, or import the image from a file`,
+      { cause: error },
+    );
+  }
+
+  private statusError(
+    status: number,
+    what: string,
+    detail: string,
+    retryAfter: number | undefined,
+  ): ImageError {
+    const said = detail === '' ? '' : ` (it says: ${detail})`;
+    const registry = this.reference.registry;
+    if (status === 404) {
+      return new ImageError(
+        'not-found',
+        `${registry} has no ${what}${said}; check the spelling of name and tag`,
+      );
+    }
+    if (status === 401 || status === 403) {
+      return new ImageError(
+        'unauthorized',
+        this.options.auth
+          ? `${registry} refuses ${what} to this user${said}; check user, password and permissions`
+          : `${registry} refuses ${what} without login${said}; it does not exist or is private: check the name, or give credentials`,
+      );
+    }
+    if (status === 429) {
+      const when =
+        retryAfter === undefined ? 'later' : `in ${Math.max(1, Math.ceil(retryAfter / 1000))} seconds`;
+      return new ImageError(
+        'rate-limited',
+        `${registry} limits how much may be pulled, and the limit is reached${said}; try again ${when}, log in for a higher limit, or use a mirror`,
+      );
+    }
+    return new ImageError('unreachable', `${registry} answers ${status} for ${what}${said}; try again later`);
+  }
+}
+
+/** The registry's own words from an error's body, shortened to one line. */
+async function readDetail(response: Response, silenceMs: number): Promise<string> {
+  const bytes = await readBounded(response, 64 * 1024, 'an error', silenceMs).catch(() => Buffer.alloc(0));
+  const text = bytes.toString('utf8');
+  let message = text;
+  try {
+    const { errors, details } = JSON.parse(text) as { errors?: { message?: string }[]; details?: string };
+    message = errors?.[0]?.message ?? details ?? '';
+  } catch {
+    // Proxies answer with pages; those say nothing to a user.
+    if (text.trimStart().startsWith('<')) message = '';
+  }
+  // Another machine's words may go to a terminal.
+  return String(message)
+    .replace(/\p{Cc}+/gu, ' ')
+    .trim()
+    .slice(0, 200);
+}
