@@ -1,0 +1,240 @@
+/**
+ * The command line of QEMU, as a pure function of what the machine is. The template and every
+ * machine restored from it must have the same devices in the same order: raise
+ * {@link deviceModelVersion} with any change that the guest could see.
+ */
+import type { MachineNetwork, RunAs, Shape } from '../driver.js';
+
+/** Part of a template's fingerprint. */
+export const deviceModelVersion = 1;
+
+/** The same in every guest: addresses are part of the template (details in the node agent's network). */
+export const guestMac = '52:54:00:12:34:56';
+
+/** Ids that commands and events name. */
+export const qemuIds = { disk: 'disk', serial: 'serial', ctlPort: 'p_ctl', dataPort: 'p_data' } as const;
+
+/** How the processor is run. */
+export type Acceleration =
+  | { kind: 'tcg'; tscKhz: number }
+  /** `host`, or `host` without what this host cannot give a guest. */
+  | { kind: 'kvm'; cpuModel: string };
+
+/** Everything QEMU's command line depends on. Paths are absolute. */
+export interface QemuMachineSpec {
+  binary: string;
+  id: string;
+  acceleration: Acceleration;
+  shape: Shape;
+  networkKind: MachineNetwork['kind'];
+  /** Of the `user` network only: nothing leaves. */
+  networkRestricted: boolean;
+  tapName?: string;
+  memoryPath: string;
+  modulesPath: string;
+  sockets: { qmp: string; ctl: string; data: string };
+  role:
+    | {
+        kind: 'template';
+        kernelPath: string;
+        initramfsPath: string;
+        serialPath: string;
+      }
+    | { kind: 'restore'; overlayPath: string; backingPath: string };
+}
+
+/** Size of the disk that a template has in place of the machine's own. Small, so that a guest can tell. */
+export const placeholderDiskBytes = 1024 * 1024;
+
+/** Bytes of the serial console that are kept: a guest can print for ever, the host must not store it. */
+export const serialRingBytes = 64 * 1024;
+
+/** argv of QEMU. Pure. */
+export function buildQemuArgv(spec: QemuMachineSpec): string[] {
+  const { role, shape } = spec;
+  return [
+    spec.binary,
+    '-name',
+    `sandlot-${spec.id}`,
+    '-nodefaults',
+    '-no-user-config',
+    '-display',
+    'none',
+    '-machine',
+    'microvm,memory-backend=ram0,dump-guest-core=off',
+    ...accelerationArgs(spec.acceleration),
+    '-smp',
+    String(shape.vcpus),
+    '-m',
+    `${shape.memoryMiB}M`,
+    '-object',
+    json(memoryBackend(spec)),
+    // A guest that resets or powers off stays, stopped, until we have read why, and is then ended.
+    '-action',
+    'reboot=shutdown,shutdown=pause',
+    // QEMU needs none of it once it runs; a guest that breaks out of its devices shall not have it.
+    '-sandbox',
+    'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny',
+    ...(role.kind === 'template' ? bootArgs(spec.acceleration, role) : incomingArgs()),
+    ...deviceArgs(spec),
+    '-qmp',
+    `unix:${escapeComma(spec.sockets.qmp)},server=on,wait=off`,
+  ];
+}
+
+/**
+ * The guest kernel's command line. Without `tsc_early_khz` the emulated microvm, which has no other
+ * clock to calibrate against, can hang at boot; without `tsc=reliable` its clock has 4 ms steps.
+ * `sandlot.net=1` asks the agent to configure the network before the template is saved.
+ */
+export function kernelCommandLine(acceleration: Acceleration): string {
+  const clock = acceleration.kind === 'tcg' ? ` tsc_early_khz=${acceleration.tscKhz} tsc=reliable` : '';
+  return `console=ttyS0 quiet panic=-1 reboot=t${clock} sandlot.net=1`;
+}
+
+function accelerationArgs(acceleration: Acceleration): string[] {
+  return acceleration.kind === 'kvm'
+    ? ['-accel', 'kvm', '-cpu', acceleration.cpuModel]
+    : ['-accel', 'tcg', '-cpu', 'max'];
+}
+
+function memoryBackend(spec: QemuMachineSpec): Record<string, unknown> {
+  return {
+    'qom-type': 'memory-backend-file',
+    id: 'ram0',
+    size: spec.shape.memoryMiB * 1024 * 1024,
+    'mem-path': spec.memoryPath,
+    // Private and read-only at restore: one file serves every machine, and none can write to it.
+    ...(spec.role.kind === 'template' ? { share: true } : { share: false, readonly: true, rom: 'off' }),
+  };
+}
+
+function bootArgs(
+  acceleration: Acceleration,
+  role: Extract<QemuMachineSpec['role'], { kind: 'template' }>,
+): string[] {
+  return [
+    '-kernel',
+    role.kernelPath,
+    '-initrd',
+    role.initramfsPath,
+    '-append',
+    kernelCommandLine(acceleration),
+    '-chardev',
+    `file,id=${qemuIds.serial},path=${escapeComma(role.serialPath)}`,
+  ];
+}
+
+function incomingArgs(): string[] {
+  return [
+    // No kernel: it is in the memory already, and 60 MB of it need not be read for every machine.
+    '-incoming',
+    'defer',
+    // xen-save-devices-state writes no configuration section.
+    '-global',
+    'migration.send-configuration=off',
+    '-chardev',
+    `ringbuf,id=${qemuIds.serial},size=${serialRingBytes}`,
+  ];
+}
+
+/** The order is the guest's order: first virtio-blk is vda, second is vdb. */
+function deviceArgs(spec: QemuMachineSpec): string[] {
+  const { role, sockets } = spec;
+  const disk =
+    role.kind === 'template'
+      ? { driver: 'null-co', size: placeholderDiskBytes, 'read-zeroes': true }
+      : {
+          driver: 'qcow2',
+          discard: 'unmap',
+          // A machine does not survive its host, so a guest's flush need not reach the platter;
+          // whoever saves a disk for good flushes it then.
+          cache: { 'no-flush': true },
+          file: { driver: 'file', filename: role.overlayPath },
+          backing: {
+            driver: 'raw',
+            'read-only': true,
+            file: { driver: 'file', filename: role.backingPath, 'read-only': true },
+          },
+        };
+  const modules = {
+    driver: 'raw',
+    'read-only': true,
+    file: { driver: 'file', filename: spec.modulesPath, 'read-only': true },
+  };
+  return [
+    '-serial',
+    `chardev:${qemuIds.serial}`,
+    '-device',
+    json({ driver: 'virtio-serial-device', id: 'ports' }),
+    ...port('ctl', qemuIds.ctlPort, sockets.ctl),
+    ...port('data', qemuIds.dataPort, sockets.data),
+    '-blockdev',
+    json({ ...disk, 'node-name': qemuIds.disk }),
+    '-device',
+    json({ driver: 'virtio-blk-device', drive: qemuIds.disk }),
+    '-blockdev',
+    json({ ...modules, 'node-name': 'modules' }),
+    '-device',
+    json({ driver: 'virtio-blk-device', drive: 'modules' }),
+    '-netdev',
+    json(
+      spec.networkKind === 'tap'
+        ? { type: 'tap', id: 'net0', ifname: spec.tapName, script: 'no', downscript: 'no', vhost: false }
+        : { type: 'user', id: 'net0', restrict: spec.networkRestricted },
+    ),
+    '-device',
+    json({ driver: 'virtio-net-device', netdev: 'net0', mac: guestMac }),
+    '-device',
+    json({ driver: 'virtio-rng-device' }),
+  ];
+}
+
+function port(name: string, id: string, path: string): string[] {
+  return [
+    '-chardev',
+    `socket,id=c_${name},path=${escapeComma(path)},server=on,wait=off`,
+    // The id is what makes QEMU send VSERPORT_CHANGE.
+    '-device',
+    json({ driver: 'virtserialport', id, chardev: `c_${name}`, name }),
+  ];
+}
+
+/** What a VMM is wrapped in before it runs. */
+export interface Confinement {
+  netnsPath?: string | undefined;
+  runAs?: RunAs | undefined;
+  /** Group that may open /dev/kvm, kept where KVM is used. */
+  kvmGid?: number | undefined;
+}
+
+/**
+ * Puts the programs before `argv` that enter the network namespace and drop every privilege. Each
+ * executes the next, so that the pid stays that of the VMM. Pure.
+ */
+export function confineArgv(argv: readonly string[], confinement: Confinement): string[] {
+  const wrapped: string[] = [];
+  if (confinement.netnsPath !== undefined) wrapped.push('nsenter', `--net=${confinement.netnsPath}`, '--');
+  if (confinement.runAs !== undefined) {
+    wrapped.push(
+      'setpriv',
+      `--reuid=${confinement.runAs.uid}`,
+      `--regid=${confinement.runAs.gid}`,
+      confinement.kvmGid === undefined ? '--clear-groups' : `--groups=${confinement.kvmGid}`,
+      '--bounding-set=-all',
+      '--inh-caps=-all',
+      '--no-new-privs',
+      '--',
+    );
+  }
+  return [...wrapped, ...argv];
+}
+
+/** QEMU's option strings double a comma that is meant literally. */
+function escapeComma(text: string): string {
+  return text.replaceAll(',', ',,');
+}
+
+function json(value: Record<string, unknown>): string {
+  return JSON.stringify(value);
+}

@@ -1,0 +1,86 @@
+/** Finds out, once for each driver, what QEMU, guest and accelerator this host gives. */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { runProgram } from '../process/run-program.js';
+import { type Acceleration, deviceModelVersion } from './argv.js';
+import { type GuestAssets, readGuestAssets } from './assets.js';
+import type { QemuContext } from './context.js';
+import { measureTscKhz } from './measure-tsc.js';
+import { probeKvm, readKvmGroup } from './probe-kvm.js';
+
+/** Options of {@link createQemuDriver}. */
+export interface QemuDriverOptions {
+  /** Folder made by `tools/guest-assets/build.sh`. Must be readable by the identities machines run as. */
+  assets: string;
+  /** Folder for what is measured once a boot. */
+  stateFolder: string;
+  /** `auto`: KVM where a guest really starts on it. Default `auto`. */
+  kvm?: 'auto' | 'never';
+  /** Default `qemu-system-x86_64`. */
+  qemuBinary?: string;
+}
+
+/** Describes. Throws {@link VmmError} when QEMU or the assets are missing. */
+export async function describeHost(options: QemuDriverOptions): Promise<QemuContext> {
+  const binary = options.qemuBinary ?? 'qemu-system-x86_64';
+  const [assets, versionText] = await Promise.all([
+    readGuestAssets(options.assets),
+    runProgram([binary, '--version'], 20_000),
+  ]);
+  const version = /version (\S+(?: \([^)]*\))?)/.exec(versionText)?.[1] ?? versionText.split('\n')[0]!;
+  const { acceleration, reason } = await chooseAcceleration(options, binary, version, assets);
+  return {
+    binary,
+    version,
+    assets,
+    acceleration,
+    reason,
+    kvmGid: acceleration.kind === 'kvm' ? await readKvmGroup() : undefined,
+    fingerprint: fingerprintOf(
+      version,
+      assets,
+      acceleration,
+      acceleration.kind === 'kvm' ? await readCpuModel() : '',
+    ),
+  };
+}
+
+async function chooseAcceleration(
+  options: QemuDriverOptions,
+  binary: string,
+  version: string,
+  assets: GuestAssets,
+): Promise<{ acceleration: Acceleration; reason: string }> {
+  let reason = 'KVM is switched off';
+  if (options.kvm !== 'never') {
+    const answer = await probeKvm(binary, version, assets, options.stateFolder);
+    if (answer.cpuModel !== undefined) {
+      return { acceleration: { kind: 'kvm', cpuModel: answer.cpuModel }, reason: answer.reason };
+    }
+    reason = answer.reason;
+  }
+  const tscKhz = await measureTscKhz(assets.measureTscPath, options.stateFolder);
+  return {
+    acceleration: { kind: 'tcg', tscKhz },
+    reason: `${reason}, so machines are emulated in software, several times slower`,
+  };
+}
+
+/** A digest of everything that a template depends on besides its shape and network. Pure. */
+export function fingerprintOf(
+  qemuVersion: string,
+  assets: Pick<GuestAssets, 'digests'>,
+  acceleration: Acceleration,
+  hostCpu: string,
+): string {
+  const { 'measure-tsc': _, ...digests } = assets.digests;
+  const parts = [deviceModelVersion, qemuVersion, Object.entries(digests).sort(), acceleration, hostCpu];
+  return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
+}
+
+/** With KVM a guest has seen this host's processor, and cannot go on with another. */
+async function readCpuModel(): Promise<string> {
+  const text = await readFile('/proc/cpuinfo', 'utf8');
+  const field = (name: string): string => new RegExp(`^${name}\\s*: (.*)$`, 'm').exec(text)?.[1] ?? '';
+  return ['model name', 'stepping', 'microcode', 'flags'].map(field).join('/');
+}

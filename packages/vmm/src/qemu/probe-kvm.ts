@@ -1,0 +1,162 @@
+/**
+ * Finds out whether KVM really runs our guest: a device that opens can still be unable to, and
+ * `-cpu host` can fail on a register this host does not virtualise. Called when the QEMU driver
+ * describes the host; the answer is kept for this boot.
+ */
+import { constants } from 'node:fs';
+import { access, mkdir, mkdtemp, open, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { startGuard } from '../guarded.js';
+import { readBootId } from '../process/process-identity.js';
+import type { Acceleration } from './argv.js';
+import { qemuIds } from './argv.js';
+import type { GuestAssets } from './assets.js';
+import { endLaunched, type LaunchedQemu, launchQemu, qemuFiles } from './launch.js';
+
+/** A guest boots in well under a second on a working KVM. */
+const probeTimeoutMs = 8000;
+
+/** What to try, best first. Some hosts cannot virtualise MSR_IA32_ARCH_CAPABILITIES. */
+const cpuModels = ['host', 'host,-arch-capabilities'];
+
+/** Answer of the probe. */
+export interface KvmAnswer {
+  /** Undefined: not usable. */
+  cpuModel?: string;
+  reason: string;
+}
+
+/** Everything the answer depends on; another key asks again. */
+export interface KvmProbeKey {
+  bootId: string;
+  qemuVersion: string;
+  kernel: string;
+}
+
+/** Probes, or gives the kept answer. Never throws for a KVM that does not work: that is an answer. */
+export async function probeKvm(
+  binary: string,
+  qemuVersion: string,
+  assets: GuestAssets,
+  stateFolder: string,
+  device = '/dev/kvm',
+): Promise<KvmAnswer> {
+  const unusable = await findDeviceProblem(device);
+  if (unusable !== undefined) return { reason: unusable };
+  const key: KvmProbeKey = {
+    bootId: await readBootId(),
+    qemuVersion,
+    kernel: assets.digests['initramfs.cpio'] ?? '',
+  };
+  const path = join(stateFolder, 'kvm-probe.json');
+  const kept = await readKept(path, key);
+  if (kept) return kept;
+  const answer = await tryModels(binary, assets);
+  await mkdir(stateFolder, { recursive: true });
+  await writeFile(path, JSON.stringify({ key, answer }));
+  return answer;
+}
+
+/** Group whose members may open the device, where others may not; undefined where all may, or none. */
+export async function readKvmGroup(device = '/dev/kvm'): Promise<number | undefined> {
+  try {
+    const { mode, gid } = await stat(device);
+    return (mode & 0o006) === 0o006 || (mode & 0o060) !== 0o060 ? undefined : gid;
+  } catch {
+    return undefined;
+  }
+}
+
+async function findDeviceProblem(device: string): Promise<string | undefined> {
+  try {
+    await access(device, constants.R_OK | constants.W_OK);
+    const file = await open(device, 'r+');
+    await file.close();
+    return undefined;
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === 'ENOENT') return `this host has no ${device}`;
+    if (code === 'EACCES' || code === 'EPERM') return `${device} may not be opened by this user`;
+    return `${device} cannot be opened (${code})`;
+  }
+}
+
+async function tryModels(binary: string, assets: GuestAssets): Promise<KvmAnswer> {
+  const problems: string[] = [];
+  for (const cpuModel of cpuModels) {
+    const problem = await startGuest(binary, assets, { kind: 'kvm', cpuModel });
+    if (problem === undefined)
+      return { cpuModel, reason: `a guest has started on KVM with -cpu ${cpuModel}` };
+    problems.push(`-cpu ${cpuModel}: ${problem}`);
+  }
+  return { reason: `no guest starts on KVM (${problems.join('; ')})` };
+}
+
+/** Boots a small guest until its agent is up; gives what went wrong, or undefined. */
+async function startGuest(
+  binary: string,
+  assets: GuestAssets,
+  acceleration: Acceleration,
+): Promise<string | undefined> {
+  const folder = await mkdtemp(join(tmpdir(), 'sandlot-kvm-'));
+  const guard = startGuard(new AbortController().signal, probeTimeoutMs, 'the start of a guest on KVM');
+  let launched: LaunchedQemu | undefined;
+  try {
+    const files = qemuFiles(folder);
+    const memoryPath = join(folder, 'memory');
+    await writeFile(memoryPath, '');
+    launched = await launchQemu(
+      {
+        binary,
+        id: 'probe',
+        acceleration,
+        shape: { vcpus: 1, memoryMiB: 256 },
+        networkKind: 'user',
+        networkRestricted: true,
+        memoryPath,
+        modulesPath: assets.modulesPath,
+        sockets: files,
+        role: {
+          kind: 'template',
+          kernelPath: assets.kernelPath,
+          initramfsPath: assets.initramfsPath,
+          serialPath: join(folder, 'serial.log'),
+        },
+      },
+      {},
+      { folder, files },
+      guard,
+      () => 'start-failed',
+    );
+    const { qmp } = launched;
+    await guard.race(
+      new Promise<void>((resolve) => {
+        qmp.onEvent(({ event, data }) => {
+          if (event === 'VSERPORT_CHANGE' && data['id'] === qemuIds.ctlPort && data['open'] === true)
+            resolve();
+        });
+      }),
+    );
+    return undefined;
+  } catch (error) {
+    return (error as Error).message.split('\n')[0]!;
+  } finally {
+    if (launched) await endLaunched(launched.process, launched.qmp);
+    guard.dispose();
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function readKept(path: string, key: KvmProbeKey): Promise<KvmAnswer | undefined> {
+  try {
+    const kept = JSON.parse(await readFile(path, 'utf8')) as { key?: KvmProbeKey; answer?: KvmAnswer };
+    const same =
+      kept.key?.bootId === key.bootId &&
+      kept.key.qemuVersion === key.qemuVersion &&
+      kept.key.kernel === key.kernel;
+    return same && typeof kept.answer?.reason === 'string' ? kept.answer : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,191 @@
+/**
+ * One running QEMU machine. Made by a restore or by adoption.
+ *
+ * States: running -> (guest asked to stop: QEMU stands still, we read why) -> gone. `ended` resolves on
+ * entering gone and never before the process is. Detached: we know nothing of it any more.
+ * If we die, the process goes on; `adopt` makes this object anew from the handle.
+ */
+import {
+  type GuestPorts,
+  type Machine,
+  type MachineEnd,
+  MachineEndedError,
+  type MachineHandle,
+  type MachinePausing,
+  type RestoreTimings,
+} from '../driver.js';
+import { explainEnd } from '../machine-end.js';
+import type { OomWatch } from '../process/oom-watch.js';
+import { isRunning, killProcess, waitUntilGone } from '../process/process-identity.js';
+import { type ProcessExit, readTail } from '../process/vmm-process.js';
+import { qemuIds, serialRingBytes } from './argv.js';
+import type { QmpClient, QmpEvent } from './qmp-client.js';
+
+/** What a machine is made of besides its handle. */
+export interface QemuMachineParts {
+  ports: GuestPorts;
+  stderrPath: string;
+  qmp: QmpClient;
+  timings: RestoreTimings | undefined;
+  oomWatch: OomWatch;
+}
+
+/** A killed process is gone in milliseconds; one in an uninterruptible wait for a disk is not. */
+const goneTimeoutMs = 30_000;
+/** How long QEMU may take to hand over what the guest printed, after the guest has stopped. */
+const lastWordsTimeoutMs = 2000;
+
+/** See {@link Machine}. */
+export class QemuMachine implements Machine {
+  readonly handle: MachineHandle;
+  readonly ports: GuestPorts;
+  readonly timings: RestoreTimings | undefined;
+  readonly ended: Promise<MachineEnd>;
+  readonly pausing: MachinePausing;
+  readonly #parts: QemuMachineParts;
+  readonly #stopListening: () => void;
+  #resolveEnded!: (end: MachineEnd) => void;
+  #requested = false;
+  #guestReason: string | undefined;
+  #end: MachineEnd | undefined;
+  #detached = false;
+  #serialTail = Buffer.alloc(0);
+  #portClosed = false;
+  readonly #portListeners = new Set<() => void>();
+
+  /** @param exited How our child ended; undefined for an adopted process, whose end is found by polling. */
+  constructor(handle: MachineHandle, parts: QemuMachineParts, exited?: Promise<ProcessExit>) {
+    this.handle = handle;
+    this.ports = parts.ports;
+    this.timings = parts.timings;
+    this.#parts = parts;
+    this.ended = new Promise((resolve) => {
+      this.#resolveEnded = resolve;
+    });
+    this.pausing = {
+      pause: async () => void (await this.#execute('stop')),
+      resume: async () => void (await this.#execute('cont')),
+    };
+    parts.oomWatch.enter();
+    parts.qmp.unref();
+    this.#stopListening = parts.qmp.onEvent((event) => this.#observe(event));
+    void this.#watch(exited);
+  }
+
+  onGuestPortClosed(listener: () => void): void {
+    if (this.#portClosed) queueMicrotask(listener);
+    else this.#portListeners.add(listener);
+  }
+
+  /** The agent's port is closed; called by adoption, which has to ask, and by the event. */
+  noteGuestPortClosed(): void {
+    if (this.#portClosed || this.#detached) return;
+    this.#portClosed = true;
+    for (const listener of this.#portListeners) listener();
+    this.#portListeners.clear();
+  }
+
+  /** The guest has stopped for this reason; called by adoption for a guest that did so unseen, and by the event. */
+  noteGuestStopped(reason: string): void {
+    if (this.#guestReason !== undefined || this.#detached) return;
+    this.#guestReason = reason;
+    void this.#readLastWordsAndKill();
+  }
+
+  async end(): Promise<void> {
+    if (this.#detached) throw new Error('this machine was detached; adopt it to end it');
+    if (this.#end === undefined) {
+      // A guest that has stopped by itself keeps its own cause.
+      this.#requested ||= this.#guestReason === undefined;
+      killProcess(this.handle);
+      if (!(await waitUntilGone(this.handle, goneTimeoutMs))) {
+        throw new Error(
+          `process ${this.handle.pid} of machine ${this.handle.id} was killed but does not end; it probably waits for the host's disk`,
+        );
+      }
+    }
+    await this.ended;
+  }
+
+  detach(): void {
+    if (this.#detached || this.#end) return;
+    this.#detached = true;
+    this.#release();
+  }
+
+  async readSerialTail(maxBytes: number): Promise<string> {
+    if (this.#end === undefined && !this.#detached) {
+      await this.#pullSerial(lastWordsTimeoutMs).catch(() => {
+        // The machine is ending; what was read before is what there is.
+      });
+    }
+    return this.#serialTail.subarray(Math.max(0, this.#serialTail.length - maxBytes)).toString('utf8');
+  }
+
+  async #execute(command: string): Promise<unknown> {
+    if (this.#end) throw new MachineEndedError(this.#end);
+    try {
+      return await this.#parts.qmp.execute(command);
+    } catch (error) {
+      if (!this.#detached && !isRunning(this.handle)) throw new MachineEndedError(await this.ended);
+      throw error;
+    }
+  }
+
+  #observe({ event, data }: QmpEvent): void {
+    if (event === 'SHUTDOWN' && data['guest'] === true) this.noteGuestStopped(String(data['reason']));
+    else if (event === 'VSERPORT_CHANGE' && data['id'] === qemuIds.ctlPort && data['open'] === false) {
+      // Only ctl: the agent closes and reopens `data` with every new connection.
+      this.noteGuestPortClosed();
+    }
+  }
+
+  async #readLastWordsAndKill(): Promise<void> {
+    await this.#pullSerial(lastWordsTimeoutMs).catch(() => {
+      // Without its last words the end is still an end.
+    });
+    killProcess(this.handle);
+  }
+
+  /** Moves what the ring holds to our own tail: reading empties the ring. */
+  async #pullSerial(timeoutMs: number): Promise<void> {
+    const text = await this.#parts.qmp.execute<string>(
+      'ringbuf-read',
+      { device: qemuIds.serial, size: serialRingBytes, format: 'base64' },
+      timeoutMs,
+    );
+    const all = Buffer.concat([this.#serialTail, Buffer.from(text, 'base64')]);
+    this.#serialTail = all.subarray(Math.max(0, all.length - serialRingBytes));
+  }
+
+  async #watch(exited: Promise<ProcessExit> | undefined): Promise<void> {
+    let exit: ProcessExit | undefined;
+    if (exited) {
+      exit = await exited;
+    } else {
+      // The kernel closes the connection with the process. Should it close otherwise, we poll.
+      await this.#parts.qmp.closed;
+      while (!this.#detached && !(await waitUntilGone(this.handle, 1000)));
+    }
+    if (this.#detached) return;
+    const hostKilledForMemory = this.#parts.oomWatch.hasKilledLately();
+    const stderrTail = await readTail(this.#parts.stderrPath, 2000);
+    this.#end = explainEnd({
+      requested: this.#requested,
+      guestReason: this.#guestReason,
+      exit,
+      serialTail: this.#serialTail.toString('utf8'),
+      stderrTail,
+      hostKilledForMemory,
+    });
+    this.#release();
+    this.#resolveEnded(this.#end);
+  }
+
+  #release(): void {
+    this.#stopListening();
+    this.#parts.qmp.close();
+    this.#parts.oomWatch.leave();
+    this.#portListeners.clear();
+  }
+}
