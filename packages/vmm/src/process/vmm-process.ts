@@ -20,6 +20,8 @@ export interface VmmProcess {
   identity: ProcessIdentity;
   /** Resolves when it is gone and reaped. */
   exited: Promise<ProcessExit>;
+  /** Lets our own process end while this one runs. */
+  release(): void;
 }
 
 /** Options of {@link startVmmProcess}. */
@@ -64,7 +66,6 @@ export async function startVmmProcess(argv: readonly string[], options: StartOpt
   child.on('error', () => {
     // After the start only a failed kill() is reported here, and we do not use child.kill().
   });
-  child.unref();
   const pid = child.pid!;
   // Gone already: its exit is what the caller sees next.
   const identity = identifyProcess(pid) ?? { pid, startTicks: -1 };
@@ -82,7 +83,7 @@ export async function startVmmProcess(argv: readonly string[], options: StartOpt
       );
     }
   }
-  return { identity, exited };
+  return { identity, exited, release: () => child.unref() };
 }
 
 function describeSpawnError(program: string, error: Error): VmmError {

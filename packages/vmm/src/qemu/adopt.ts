@@ -36,6 +36,7 @@ export async function adoptMachine(handle: MachineHandle, oomWatch: OomWatch): P
     qmp,
     timings: undefined,
     oomWatch,
+    process: undefined,
   });
   try {
     const [status, chardevs] = await Promise.all([

@@ -7,6 +7,7 @@ import { constants } from 'node:fs';
 import { access, mkdir, mkdtemp, open, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { VmmError } from '../driver.js';
 import { startGuard } from '../guarded.js';
 import { readBootId } from '../process/process-identity.js';
 import type { Acceleration } from './argv.js';
@@ -14,10 +15,13 @@ import { qemuIds } from './argv.js';
 import type { GuestAssets } from './assets.js';
 import { endLaunched, type LaunchedQemu, launchQemu, qemuFiles } from './launch.js';
 
-/** A guest boots in well under a second on a working KVM. */
-const probeTimeoutMs = 8000;
+/** A guest boots in well under a second on a working KVM; nested ones take longer. */
+const probeTimeoutMs = 6000;
 
-/** What to try, best first. Some hosts cannot virtualise MSR_IA32_ARCH_CAPABILITIES. */
+/**
+ * What to try, best first. Where a host cannot virtualise MSR_IA32_ARCH_CAPABILITIES QEMU ends at once
+ * with an error, and goes without it. A guest that hangs would hang with both.
+ */
 const cpuModels = ['host', 'host,-arch-capabilities'];
 
 /** Answer of the probe. */
@@ -88,17 +92,18 @@ async function tryModels(binary: string, assets: GuestAssets): Promise<KvmAnswer
     const problem = await startGuest(binary, assets, { kind: 'kvm', cpuModel });
     if (problem === undefined)
       return { cpuModel, reason: `a guest has started on KVM with -cpu ${cpuModel}` };
-    problems.push(`-cpu ${cpuModel}: ${problem}`);
+    problems.push(`-cpu ${cpuModel}: ${problem.message.split('\n')[0]}`);
+    if (problem instanceof VmmError && problem.code === 'timeout') break;
   }
   return { reason: `no guest starts on KVM (${problems.join('; ')})` };
 }
 
-/** Boots a small guest until its agent is up; gives what went wrong, or undefined. */
+/** Boots a small guest until its agent is up; gives what went wrong, if anything. */
 async function startGuest(
   binary: string,
   assets: GuestAssets,
   acceleration: Acceleration,
-): Promise<string | undefined> {
+): Promise<Error | undefined> {
   const folder = await mkdtemp(join(tmpdir(), 'sandlot-kvm-'));
   const guard = startGuard(new AbortController().signal, probeTimeoutMs, 'the start of a guest on KVM');
   let launched: LaunchedQemu | undefined;
@@ -140,7 +145,7 @@ async function startGuest(
     );
     return undefined;
   } catch (error) {
-    return (error as Error).message.split('\n')[0]!;
+    return error as Error;
   } finally {
     if (launched) await endLaunched(launched.process, launched.qmp);
     guard.dispose();

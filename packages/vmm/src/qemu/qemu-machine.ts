@@ -17,7 +17,7 @@ import {
 import { explainEnd } from '../machine-end.js';
 import type { OomWatch } from '../process/oom-watch.js';
 import { isRunning, killProcess, waitUntilGone } from '../process/process-identity.js';
-import { type ProcessExit, readTail } from '../process/vmm-process.js';
+import { readTail, type VmmProcess } from '../process/vmm-process.js';
 import { qemuIds, serialRingBytes } from './argv.js';
 import type { QmpClient, QmpEvent } from './qmp-client.js';
 
@@ -28,6 +28,8 @@ export interface QemuMachineParts {
   qmp: QmpClient;
   timings: RestoreTimings | undefined;
   oomWatch: OomWatch;
+  /** Our child; undefined for an adopted process, whose end is found by its connection and polling. */
+  process: VmmProcess | undefined;
 }
 
 /** A killed process is gone in milliseconds; one in an uninterruptible wait for a disk is not. */
@@ -53,8 +55,7 @@ export class QemuMachine implements Machine {
   #portClosed = false;
   readonly #portListeners = new Set<() => void>();
 
-  /** @param exited How our child ended; undefined for an adopted process, whose end is found by polling. */
-  constructor(handle: MachineHandle, parts: QemuMachineParts, exited?: Promise<ProcessExit>) {
+  constructor(handle: MachineHandle, parts: QemuMachineParts) {
     this.handle = handle;
     this.ports = parts.ports;
     this.timings = parts.timings;
@@ -69,7 +70,7 @@ export class QemuMachine implements Machine {
     parts.oomWatch.enter();
     parts.qmp.unref();
     this.#stopListening = parts.qmp.onEvent((event) => this.#observe(event));
-    void this.#watch(exited);
+    void this.#watch();
   }
 
   onGuestPortClosed(listener: () => void): void {
@@ -158,11 +159,9 @@ export class QemuMachine implements Machine {
     this.#serialTail = all.subarray(Math.max(0, all.length - serialRingBytes));
   }
 
-  async #watch(exited: Promise<ProcessExit> | undefined): Promise<void> {
-    let exit: ProcessExit | undefined;
-    if (exited) {
-      exit = await exited;
-    } else {
+  async #watch(): Promise<void> {
+    const exit = await this.#parts.process?.exited;
+    if (exit === undefined) {
       // The kernel closes the connection with the process. Should it close otherwise, we poll.
       await this.#parts.qmp.closed;
       while (!this.#detached && !(await waitUntilGone(this.handle, 1000)));
@@ -185,6 +184,7 @@ export class QemuMachine implements Machine {
   #release(): void {
     this.#stopListening();
     this.#parts.qmp.close();
+    this.#parts.process?.release();
     this.#parts.oomWatch.leave();
     this.#portListeners.clear();
   }

@@ -69,8 +69,14 @@ export async function restoreMachine(
         startTicks: launched.process.identity.startTicks,
         folder: request.folder,
       },
-      { ports: guestPorts(files), stderrPath: files.stderr, qmp: launched.qmp, timings, oomWatch },
-      launched.process.exited,
+      {
+        ports: guestPorts(files),
+        stderrPath: files.stderr,
+        qmp: launched.qmp,
+        timings,
+        oomWatch,
+        process: launched.process,
+      },
     );
   } catch (error) {
     if (launched) await endLaunched(launched.process, launched.qmp);
