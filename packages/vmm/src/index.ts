@@ -1,5 +1,7 @@
 /** What the node agent uses of this package: the contract, both drivers, and template folders. */
 export * from './driver.js';
+export type { FakeDriverOptions, FakeStep } from './fake/fake-driver.js';
+export { createFakeDriver } from './fake/fake-driver.js';
 export type { QemuDriverOptions } from './qemu/describe-host.js';
 export { createQemuDriver } from './qemu/qemu-driver.js';
 export { readTemplate } from './template-files.js';

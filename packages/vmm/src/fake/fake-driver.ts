@@ -1,0 +1,210 @@
+/**
+ * A driver without machines, for tests of everything above it: a "guest" is the guest agent itself,
+ * as a process of this host that speaks the real protocol on unix sockets. It restores in
+ * milliseconds, is adopted and killed like a machine, and fails where a test tells it to.
+ *
+ * It isolates nothing but process ids (as root): never run anything untrusted in it.
+ */
+import { createHash } from 'node:crypto';
+import { constants } from 'node:fs';
+import { access, chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  type Machine,
+  type MachineEnd,
+  type MachineHandle,
+  type RestoreRequest,
+  type Template,
+  type TemplateRequest,
+  type VmmDriver,
+  VmmError,
+} from '../driver.js';
+import { type Guard, startGuard } from '../guarded.js';
+import { isRunning } from '../process/process-identity.js';
+import { completeTemplate } from '../template-files.js';
+import { type FakeGuest, FakeMachine, fakeFiles, startFakeGuest } from './fake-machine.js';
+
+/** A moment at which a test can step in. */
+export interface FakeStep {
+  operation: 'describe' | 'buildTemplate' | 'restore' | 'adopt';
+  /** `before`: nothing is started. `started`: the process runs. `after`: about to return. */
+  phase: 'before' | 'started' | 'after';
+  /** Counts the calls of this operation from 1. */
+  call: number;
+  /** Of the guest's process, where it runs: to kill it. */
+  pid?: number;
+}
+
+/** Options of {@link createFakeDriver}. */
+export interface FakeDriverOptions {
+  /** The guest agent built for this host. */
+  agentBinary: string;
+  /** Called at every step. What it throws fails the operation there; while it waits, the operation waits. */
+  intercept?: (step: FakeStep) => void | Promise<void>;
+  /** Put each guest into a pid namespace, so that everything it started ends with it. Needs root, and is the default there. */
+  isolate?: boolean;
+}
+
+const timeoutMs = 30_000;
+
+/** A driver whose machines are processes of the guest agent. */
+export function createFakeDriver(options: FakeDriverOptions): VmmDriver {
+  return new FakeDriver(options);
+}
+
+class FakeDriver implements VmmDriver {
+  readonly #options: FakeDriverOptions;
+  #fingerprint: string | undefined;
+  readonly #calls = new Map<FakeStep['operation'], number>();
+
+  constructor(options: FakeDriverOptions) {
+    this.#options = options;
+  }
+
+  async describe() {
+    await this.#enter('describe')('before');
+    return {
+      name: 'fake',
+      version: '1',
+      accelerator: 'fake' as const,
+      reason: 'machines are processes of this host, without any isolation: for tests only',
+      fingerprint: await this.#readFingerprint(),
+    };
+  }
+
+  async #readFingerprint(): Promise<string> {
+    if (this.#fingerprint !== undefined) return this.#fingerprint;
+    let agent: Buffer;
+    try {
+      agent = await readFile(this.#options.agentBinary);
+    } catch (error) {
+      throw new VmmError(
+        'vmm-missing',
+        `the guest agent ${this.#options.agentBinary} cannot be read; build it (cargo build --release in guest-agent)`,
+        { cause: error },
+      );
+    }
+    this.#fingerprint = `fake-${createHash('sha256').update(agent).digest('hex')}`;
+    return this.#fingerprint;
+  }
+
+  async buildTemplate(request: TemplateRequest, signal: AbortSignal): Promise<Template> {
+    const step = this.#enter('buildTemplate');
+    const guard = startGuard(signal, timeoutMs, `the build of the template ${request.folder}`);
+    const build = join(request.folder, 'build');
+    let guest: FakeGuest | undefined;
+    try {
+      const fingerprint = await this.#readFingerprint();
+      await guard.race(step('before'));
+      await mkdir(build, { recursive: true });
+      await chmod(request.folder, 0o755);
+      guest = await this.#start(build, guard);
+      await guard.race(step('started', guest));
+      await guard.race(request.warm(fakeFiles(build), guard.signal));
+      await guest.kill();
+      await rm(build, { recursive: true });
+      await writeFile(join(request.folder, 'state'), fingerprint, { mode: 0o444 });
+      await step('after');
+      const template: Template = {
+        folder: request.folder,
+        shape: request.shape,
+        networkKind: request.network.kind,
+        fingerprint,
+      };
+      await completeTemplate(template, ['state']);
+      return template;
+    } catch (error) {
+      await guest?.kill();
+      await emptyFolder(request.folder);
+      throw asVmmError(error, 'template-failed');
+    } finally {
+      guard.dispose();
+    }
+  }
+
+  async restore(request: RestoreRequest, signal: AbortSignal): Promise<Machine> {
+    const step = this.#enter('restore');
+    const guard = startGuard(signal, timeoutMs, `the start of machine ${request.id}`);
+    const begin = performance.now();
+    let guest: FakeGuest | undefined;
+    try {
+      const fingerprint = await this.#readFingerprint();
+      if (fingerprint !== request.template.fingerprint) {
+        throw new VmmError(
+          'bad-template',
+          `the template ${request.template.folder} is of another guest agent`,
+        );
+      }
+      await guard.race(step('before'));
+      // A machine without its template or its disk does not start, as with a real one.
+      await readFile(join(request.template.folder, 'state'));
+      await requireFile(request.disk.backingPath);
+      await mkdir(request.folder, { recursive: true });
+      await chmod(request.folder, 0o700);
+      const diskMs = performance.now() - begin;
+      guest = await this.#start(request.folder, guard);
+      await guard.race(step('started', guest));
+      const processMs = performance.now() - begin;
+      await guard.race(step('after', guest));
+      return new FakeMachine(
+        { driver: 'fake', id: request.id, ...guest.process.identity, folder: request.folder },
+        { diskMs, processMs, loadMs: performance.now() - begin },
+        guest.process,
+      );
+    } catch (error) {
+      await guest?.kill();
+      await emptyFolder(request.folder);
+      throw asVmmError(error, 'start-failed');
+    } finally {
+      guard.dispose();
+    }
+  }
+
+  async adopt(handle: MachineHandle): Promise<Machine | MachineEnd> {
+    const step = this.#enter('adopt');
+    await step('before');
+    if (!isRunning(handle)) {
+      return { cause: 'found-gone', detail: 'the process ended while nobody was watching' };
+    }
+    const machine = new FakeMachine(handle, undefined, undefined);
+    await step('after', { process: { identity: handle } });
+    return machine;
+  }
+
+  async close(): Promise<void> {}
+
+  #start(folder: string, guard: Guard): Promise<FakeGuest> {
+    const isolate = this.#options.isolate ?? process.getuid?.() === 0;
+    return startFakeGuest({ agentBinary: this.#options.agentBinary, isolate, folder }, guard);
+  }
+
+  /** Counts a call and gives the function that reports its steps. */
+  #enter(operation: FakeStep['operation']) {
+    const call = (this.#calls.get(operation) ?? 0) + 1;
+    this.#calls.set(operation, call);
+    return async (
+      phase: FakeStep['phase'],
+      guest?: { process: { identity: { pid: number } } },
+    ): Promise<void> => {
+      const pid = guest?.process.identity.pid;
+      await this.#options.intercept?.({ operation, phase, call, ...(pid === undefined ? {} : { pid }) });
+    };
+  }
+}
+
+async function requireFile(path: string): Promise<void> {
+  try {
+    await access(path, constants.R_OK);
+  } catch (error) {
+    throw new VmmError('disk-failed', `the rootfs ${path} cannot be read`, { cause: error });
+  }
+}
+
+async function emptyFolder(folder: string): Promise<void> {
+  const names = await readdir(folder).catch(() => []);
+  await Promise.all(names.map((name) => rm(join(folder, name), { recursive: true, force: true })));
+}
+
+function asVmmError(error: unknown, code: 'template-failed' | 'start-failed'): VmmError {
+  return error instanceof VmmError ? error : new VmmError(code, (error as Error).message, { cause: error });
+}

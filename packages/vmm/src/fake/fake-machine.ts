@@ -1,0 +1,184 @@
+/** One guest of the fake driver: the agent's process, started or found again. */
+import { readFileSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
+import net from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  type GuestPorts,
+  type Machine,
+  type MachineEnd,
+  type MachineHandle,
+  type RestoreTimings,
+  VmmError,
+} from '../driver.js';
+import type { Guard } from '../guarded.js';
+import { explainEnd } from '../machine-end.js';
+import { isRunning, killProcess, type ProcessIdentity, waitUntilGone } from '../process/process-identity.js';
+import { readTail, startVmmProcess, type VmmProcess } from '../process/vmm-process.js';
+
+/** Program that makes the pid namespace, and its name in /proc. */
+const wrapperName = 'unshare';
+const goneTimeoutMs = 10_000;
+
+/** Paths in a fake machine's folder; the agent chooses the names of its sockets. */
+export function fakeFiles(folder: string): GuestPorts & { console: string; root: string } {
+  return {
+    ctl: join(folder, 'ctl.sock'),
+    data: join(folder, 'data.sock'),
+    console: join(folder, 'console.log'),
+    root: join(folder, 'root'),
+  };
+}
+
+/** A started guest. */
+export interface FakeGuest {
+  process: VmmProcess;
+  /** Ends it and everything in it; resolves when it is gone. Idempotent. */
+  kill(): Promise<void>;
+}
+
+/** Starts the agent and waits until it listens. Throws what the guard fails with; nothing runs then. */
+export async function startFakeGuest(
+  options: { agentBinary: string; isolate: boolean; folder: string },
+  guard: Guard,
+): Promise<FakeGuest> {
+  const files = fakeFiles(options.folder);
+  await mkdir(files.root, { recursive: true });
+  const argv = [options.agentBinary, '--socket-dir', options.folder, '--root', files.root];
+  // The agent is process 1 of its own pid namespace, as in a machine: with it, all it started ends.
+  const wrapper = [wrapperName, '--pid', '--fork', '--kill-child', '--mount', '--mount-proc', '--'];
+  const started = await startVmmProcess(options.isolate ? [...wrapper, ...argv] : argv, {
+    stderrPath: files.console,
+    cwd: options.folder,
+    environment: process.env,
+  });
+  void started.exited.then(async ({ code, signal }) => {
+    const said = await readTail(files.console, 1000);
+    guard.fail(
+      new VmmError('start-failed', `the guest agent ended (${signal ?? `status ${code}`}): ${said}`),
+    );
+  });
+  const kill = async (): Promise<void> => {
+    await killGuest(started.identity);
+    await started.exited;
+  };
+  try {
+    while (!(await canConnect(files.ctl))) await guard.race(sleep(2));
+    return { process: started, kill };
+  } catch (error) {
+    await kill();
+    throw error;
+  }
+}
+
+/** See {@link Machine}. */
+export class FakeMachine implements Machine {
+  readonly handle: MachineHandle;
+  readonly ports: GuestPorts;
+  readonly timings: RestoreTimings | undefined;
+  readonly ended: Promise<MachineEnd>;
+  readonly #process: VmmProcess | undefined;
+  readonly #portListeners = new Set<() => void>();
+  #requested = false;
+  #detached = false;
+  #gone = false;
+
+  /** @param process Our child; undefined for an adopted one. */
+  constructor(handle: MachineHandle, timings: RestoreTimings | undefined, process: VmmProcess | undefined) {
+    this.handle = handle;
+    const { ctl, data } = fakeFiles(handle.folder);
+    this.ports = { ctl, data };
+    this.timings = timings;
+    this.#process = process;
+    this.ended = this.#watch();
+  }
+
+  onGuestPortClosed(listener: () => void): void {
+    this.#portListeners.add(listener);
+  }
+
+  async end(): Promise<void> {
+    if (this.#detached) throw new Error('this machine was detached; adopt it to end it');
+    if (!this.#gone) {
+      this.#requested = true;
+      await killGuest(this.handle);
+    }
+    await this.ended;
+  }
+
+  detach(): void {
+    if (this.#gone) return;
+    this.#detached = true;
+    this.#process?.release();
+  }
+
+  readSerialTail(maxBytes: number): Promise<string> {
+    return readTail(fakeFiles(this.handle.folder).console, maxBytes);
+  }
+
+  async #watch(): Promise<MachineEnd> {
+    const exit = await this.#process?.exited;
+    if (exit === undefined) {
+      while (!this.#detached && !(await waitUntilGone(this.handle, 200)));
+    }
+    // Detached: nobody is told anything any more.
+    if (this.#detached) return new Promise(() => {});
+    this.#gone = true;
+    for (const listener of this.#portListeners) listener();
+    const consoleTail = await this.readSerialTail(2000);
+    return explainEnd({
+      requested: this.#requested,
+      exit,
+      serialTail: consoleTail,
+      // An adopted one's console is a log, not an error.
+      stderrTail: exit === undefined ? '' : consoleTail,
+      hostKilledForMemory: false,
+    });
+  }
+}
+
+/** Kills the agent first: its pid namespace ends with it, and the wrapper when that has ended. */
+async function killGuest(identity: ProcessIdentity): Promise<void> {
+  if (!isRunning(identity)) return;
+  for (const pid of readChildren(identity.pid)) {
+    try {
+      process.kill(pid, 'SIGKILL');
+    } catch {
+      // It has just ended by itself.
+    }
+  }
+  if (readCommand(identity.pid) === wrapperName && (await waitUntilGone(identity, 1000))) return;
+  killProcess(identity);
+  if (!(await waitUntilGone(identity, goneTimeoutMs))) {
+    throw new Error(`process ${identity.pid} of a fake machine was killed but does not end`);
+  }
+}
+
+function readChildren(pid: number): number[] {
+  try {
+    const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1');
+    return text.split(' ').filter(Boolean).map(Number);
+  } catch {
+    return [];
+  }
+}
+
+function readCommand(pid: number): string | undefined {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, 'latin1').trim();
+  } catch {
+    return undefined;
+  }
+}
+
+function canConnect(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = net.connect(path);
+    socket.once('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once('error', () => resolve(false));
+  });
+}
