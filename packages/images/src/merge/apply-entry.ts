@@ -6,7 +6,7 @@ import type { ImageLimits } from '../limits.js';
 import { ImageError } from '../store.js';
 import type { TarEntry } from '../tar/tar-entry.js';
 import { cleanComponents, findDir, followLinks, printable } from './resolve-path.js';
-import type { DirNode, ImageTree, NodeMetadata, TreeNode } from './tree.js';
+import type { DirNode, ImageTree, NodeMetadata } from './tree.js';
 import { applyWhiteout, isAufsMetadata, WHITEOUT_PREFIX } from './whiteout.js';
 
 /** ext4 and every file system in use: bytes of one name, of a whole path, of a link's target. */
@@ -48,21 +48,13 @@ export function applyEntry(
     if (dir) applyWhiteout(dir, name);
     return;
   }
-  // A hard link's target is looked up first: if it is the path itself there is nothing to do.
-  const target = entry.type === 'hardlink' ? linkTarget(tree, entry) : undefined;
   const parent = makeParents(tree, parentPath, entry);
-  place(tree, parent, name, entry, layer, target);
+  if (entry.type === 'hardlink') placeHardLink(tree, parent, name, entry);
+  else place(tree, parent, name, entry, layer);
   tree.touch(parent, name);
 }
 
-function place(
-  tree: ImageTree,
-  parent: DirNode,
-  name: string,
-  entry: TarEntry,
-  layer: number,
-  target: TreeNode | undefined,
-): void {
+function place(tree: ImageTree, parent: DirNode, name: string, entry: TarEntry, layer: number): void {
   const metadata = metadataOf(entry);
   switch (entry.type) {
     case 'dir': {
@@ -71,9 +63,6 @@ function place(
       else tree.addDir(parent, name, metadata);
       return;
     }
-    case 'hardlink':
-      parent.children.set(name, target!);
-      return;
     case 'file':
       parent.children.set(name, {
         kind: 'file',
@@ -90,6 +79,9 @@ function place(
       }
       parent.children.set(name, { kind: 'symlink', ...metadata, mode: 0o777, target: entry.linkName });
       return;
+    case 'hardlink':
+      // Has a function of its own, which needs no metadata: the target keeps what it has.
+      return;
     default:
       parent.children.set(name, {
         kind: entry.type,
@@ -100,11 +92,15 @@ function place(
   }
 }
 
-function linkTarget(tree: ImageTree, entry: TarEntry): TreeNode {
+function placeHardLink(tree: ImageTree, parent: DirNode, name: string, entry: TarEntry): void {
   const components = cleanComponents(entry.linkName);
-  const name = components.pop();
-  const dir = name === undefined ? undefined : findDir(tree, followLinks(tree, components));
-  const node = dir?.children.get(name!);
+  const targetName = components.pop() ?? '';
+  const targetPath = followLinks(tree, components);
+  // A file that was archived twice is a link to itself the second time.
+  if (targetName === name && findDir(tree, targetPath) === parent && parent.children.has(name)) return;
+  // The old file goes first, and with it a target that lay inside it, or was reached through it.
+  parent.children.delete(name);
+  const node = findDir(tree, followLinks(tree, components))?.children.get(targetName);
   if (!node) {
     throw invalid(entry, `it is a hard link to ${printable(entry.linkName)}, which does not exist`);
   }
@@ -112,7 +108,7 @@ function linkTarget(tree: ImageTree, entry: TarEntry): TreeNode {
     throw invalid(entry, `it is a hard link to the directory ${printable(entry.linkName)}`);
   }
   node.isLinked = true;
-  return node;
+  parent.children.set(name, node);
 }
 
 /** Directories that no layer describes are root's, 0755, with the time of the entry that needed them. */

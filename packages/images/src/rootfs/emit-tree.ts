@@ -63,13 +63,11 @@ export class TreeEmitter {
     this.output.end();
   }
 
-  private async emitChild(path: string, node: TreeNode): Promise<void> {
-    if (path === LOST_FOUND) {
-      // mke2fs has made this directory already.
-      if (node.kind === 'dir') await this.emitNode(path, node, LOST_FOUND_INODE);
-      else await this.emitNode(this.strangerName(), node, this.nextInode++);
-      return;
-    }
+  private async emitChild(ownPath: string, node: TreeNode): Promise<void> {
+    // mke2fs has made this directory already; anything else of that name has to wait under another.
+    const isLostFound = ownPath === LOST_FOUND;
+    if (isLostFound && node.kind === 'dir') return this.emitNode(ownPath, node, LOST_FOUND_INODE);
+    const path = isLostFound ? this.strangerName() : ownPath;
     const isLinked = (node as LinkableMetadata).isLinked === true;
     const first = isLinked ? this.firstPaths.get(node) : undefined;
     if (first !== undefined) {

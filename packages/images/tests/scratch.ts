@@ -1,0 +1,71 @@
+/**
+ * Folders and stores for the tests of this package, removed after each test; and the reasons for skipping.
+ */
+import { execFileSync } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach } from 'vitest';
+import { type ImageStoreOptions, openImageStore } from '../src/open-image-store.js';
+import type { ImageStore } from '../src/store.js';
+
+const cleanups: (() => Promise<unknown>)[] = [];
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+/** Runs after the test, last registered first. */
+export function afterThisTest(cleanup: () => Promise<unknown>): void {
+  cleanups.push(cleanup);
+}
+
+/** A folder for this test. */
+export async function scratchFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'sandlot-images-'));
+  afterThisTest(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A store for this test. */
+export async function scratchStore(options: Partial<ImageStoreOptions> = {}): Promise<ImageStore> {
+  const root = options.root ?? join(await scratchFolder(), 'store');
+  const store = await openImageStore({
+    root,
+    retry: { tries: 3, baseMs: 10, maxMs: 50, maxRetryAfterMs: 2000, silenceMs: 2000 },
+    ...options,
+  });
+  afterThisTest(() => store.close());
+  return store;
+}
+
+/** True if the test can run; prints why not. */
+export function isAvailable(what: string, needsRoot: boolean, ...commands: string[]): boolean {
+  const missing = commands.filter((command) => {
+    try {
+      execFileSync('which', [command], { stdio: 'ignore' });
+      return false;
+    } catch {
+      return true;
+    }
+  });
+  if (needsRoot && process.getuid?.() !== 0) missing.push('root');
+  if (missing.length > 0) console.warn(`skipped: ${what} needs ${missing.join(', ')}`);
+  return missing.length === 0;
+}
+
+/** Bytes as a stream, in chunks. */
+export async function* streamOf(bytes: Buffer): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.length; at += 65_536) yield bytes.subarray(at, at + 65_536);
+}
+
+/** The code of the `ImageError` that a promise rejects with, and its message. */
+export async function failureOf(promise: Promise<unknown>): Promise<{ code: string; message: string }> {
+  try {
+    await promise;
+  } catch (error) {
+    const { code, message } = error as { code: string; message: string };
+    return { code, message };
+  }
+  throw new Error('it did not fail');
+}
