@@ -72,6 +72,17 @@ export class Images {
     );
   }
 
+  /** Imports a local folder that holds an OCI layout. */
+  async *importDirectory(
+    name: string,
+    folder: string,
+    options: CallOptions = {},
+  ): AsyncGenerator<ImageEvent> {
+    const { packDirectory } = await import('../files/pack-directory.js');
+    const ignore = () => undefined;
+    yield* this.import(name, packDirectory(folder, ignore, ignore), options);
+  }
+
   /** Removes an image that nothing uses. */
   async remove(reference: string, options: CallOptions = {}): Promise<void> {
     await this.api.call({

@@ -1,0 +1,32 @@
+/** `sandlot image import`: an archive, a folder with an OCI layout, or standard input. */
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { CliError } from '../cli-error.js';
+import type { CliContext } from '../context.js';
+import type { OutputOptions } from '../grammar/binder.js';
+import { followImage } from './image-progress.js';
+
+/** The action. */
+export async function run(
+  context: CliContext,
+  [file, name]: [string, string],
+  options: OutputOptions,
+): Promise<void> {
+  const client = await context.client();
+  const image = await followImage(context, name, await open());
+  if (options.output === 'json') context.out.json(image);
+  else context.out.line(`${image.reference}  ${image.digest}`);
+
+  async function open() {
+    if (file === '-') return client.images.import(name, context.stdin as AsyncIterable<Uint8Array>);
+    const found = await stat(file).catch((cause: unknown) => {
+      throw new CliError(`${file} cannot be read`, {
+        cause,
+        hint: 'Check the path; - stands for standard input.',
+      });
+    });
+    if (found.isDirectory()) return client.images.importDirectory(name, file);
+    const archive = createReadStream(file, { highWaterMark: 256 * 1024 });
+    return client.images.import(name, archive, { contentLength: found.isFile() ? found.size : undefined });
+  }
+}

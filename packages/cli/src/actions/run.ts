@@ -1,0 +1,104 @@
+/** `sandlot run`: a command in a sandbox, live; its exit code becomes ours. With `--image` in a sandbox made for it. */
+import type { Sandbox } from '@sandlot/sdk';
+import { CliError, exitCodes } from '../cli-error.js';
+import type { CliContext } from '../context.js';
+import type { OutputOptions } from '../grammar/binder.js';
+import { parseDuration, parsePairs } from '../output/units.js';
+import { createRequest, type ShapeOptions } from './create-request.js';
+import { runCommand } from './run-command.js';
+import { waitWithProgress } from './wait-with-progress.js';
+
+/** Its options. */
+export interface RunCommandOptions extends ShapeOptions, OutputOptions {
+  stdin?: boolean;
+  tty?: boolean;
+  workdir?: string;
+  user?: string;
+  image?: string;
+}
+
+/** The action. */
+export async function run(
+  context: CliContext,
+  [words]: [string[]],
+  options: RunCommandOptions,
+): Promise<number> {
+  if (options.image !== undefined) return runInNew(context, options.image, words, options);
+  const [id, ...argv] = words;
+  if (id === undefined) throw usage('an id and a command are missing');
+  if (argv.length === 0) throw usage('a command is missing');
+  const foreign = onlyForNew(options);
+  if (foreign) throw usage(`${foreign} needs --image: it describes a new sandbox`);
+  const client = await context.client();
+  const info = await client.sandboxes.find(id);
+  return runIn(context, client.sandboxes.handle(info.id), argv, options);
+}
+
+async function runInNew(
+  context: CliContext,
+  image: string,
+  argv: string[],
+  options: RunCommandOptions,
+): Promise<number> {
+  if (argv.length === 0) throw usage('a command is missing');
+  const client = await context.client();
+  // A Ctrl-C between two waits must not end us before the sandbox is removed.
+  const unsubscribe = context.onSignal('SIGINT', () => undefined);
+  // Its environment is given to the command; `--timeout` is the command's, the sandbox goes right after.
+  const { timeout: _timeout, env: _env, ...shape } = options;
+  const sandbox = await client.sandboxes.create(createRequest(image, shape, context.env));
+  try {
+    const waited = await waitWithProgress(context, client, sandbox.id);
+    if (waited === 'interrupted') return exitCodes.interrupted;
+    return await runIn(context, sandbox, argv, options);
+  } finally {
+    await sandbox.delete().catch((error: unknown) => {
+      context.out.note(
+        `sandbox ${sandbox.id} could not be removed: ${error instanceof Error ? error.message : error}\n  Run \`sandlot rm ${sandbox.id}\`.`,
+      );
+    });
+    unsubscribe();
+  }
+}
+
+function runIn(
+  context: CliContext,
+  sandbox: Sandbox,
+  argv: string[],
+  options: RunCommandOptions,
+): Promise<number> {
+  return runCommand(context, sandbox, argv, {
+    stdin: options.stdin ?? false,
+    tty: options.tty ?? false,
+    json: options.output === 'json',
+    exec: {
+      env: options.env && parsePairs(options.env, context.env, '--env'),
+      cwd: options.workdir,
+      user: options.user,
+      timeoutMs:
+        options.timeout === undefined ? undefined : parseDuration(options.timeout, 's', '--timeout') * 1000,
+    },
+  });
+}
+
+function onlyForNew(options: RunCommandOptions): string | undefined {
+  const names = {
+    cpu: '--cpu',
+    memory: '--memory',
+    disk: '--disk',
+    secret: '--secret',
+    label: '--label',
+    name: '--name',
+    team: '--team',
+    networkAllow: '--network-allow',
+    networkDeny: '--network-deny',
+  } as const;
+  return Object.entries(names).find(([key]) => options[key as keyof typeof names] !== undefined)?.[1];
+}
+
+function usage(problem: string): CliError {
+  return new CliError(problem, {
+    hint: 'sandlot run ID [--] COMMAND… or sandlot run --image IMAGE [--] COMMAND…',
+    exitCode: exitCodes.usage,
+  });
+}

@@ -1,0 +1,127 @@
+/** `sandlot up`: starts what does not run, or renews it, and says what it did. */
+import type { ChildProcess } from 'node:child_process';
+import { CliError, exitCodes } from '../cli-error.js';
+import type { CliContext } from '../context.js';
+import type { OutputOptions } from '../grammar/binder.js';
+import { isStale } from '../up/build-time.js';
+import { type DaemonSpec, isRunning, startDaemon } from '../up/daemon.js';
+import { ensureKey } from '../up/first-key.js';
+import { type LocalServer, openNodeSocket, prepareServer } from '../up/local-server.js';
+import { isAlive, readReadyFile } from '../up/process-identity.js';
+import { buildRoot } from '../up/reachable-build.js';
+import { stopDaemon } from '../up/stop-daemon.js';
+import { supervise } from '../up/supervise.js';
+
+/** Its options, beside those of the daemons. */
+export interface UpOptions extends OutputOptions {
+  detach?: boolean;
+  restart?: boolean;
+  ifStale?: boolean;
+  data?: string;
+}
+
+/** The action. */
+export async function run(context: CliContext, _args: [], options: UpOptions): Promise<number> {
+  if (process.platform !== 'linux') {
+    throw new CliError(`a server needs Linux, this is ${process.platform}`, {
+      hint: 'Start it on a Linux machine and name it here: `sandlot config set url http://HOST:7070`.',
+    });
+  }
+  const server = prepareServer(
+    options.data ?? context.settings().data.value,
+    options as unknown as Record<string, unknown>,
+    context.isRoot,
+  );
+  const children: Record<'nodeAgent' | 'controlPlane', ChildProcess | undefined> = {
+    nodeAgent: undefined,
+    controlPlane: undefined,
+  };
+  const started: string[] = [];
+  for (const name of ['nodeAgent', 'controlPlane'] as const) {
+    const spec = server[name];
+    if (!(await mustStart(context, spec, options))) continue;
+    context.out.note(`starting the ${spec.role} …`);
+    children[name] = (await startDaemon(spec)).child;
+    started.push(spec.role);
+    if (name === 'nodeAgent') openNodeSocket(server);
+  }
+  const key = await ensureKey(context, server);
+  report(context, server, started, key, options);
+  if (options.detach || started.length === 0) return 0;
+  context.out.note('running in the foreground; Ctrl-C stops the daemons, sandboxes go on');
+  await supervise(context, server, children);
+  context.out.note('stopped; sandboxes go on. `sandlot up` takes them over again, `sandlot down` ends them.');
+  return 0;
+}
+
+/** True when the daemon is to be started now; ends one that has to go first. */
+async function mustStart(context: CliContext, spec: DaemonSpec, options: UpOptions): Promise<boolean> {
+  const stale = isStale(spec.role, buildRoot, spec.readyFile);
+  if (await isRunning(spec)) {
+    if (!options.restart && !(options.ifStale && stale)) {
+      if (stale)
+        context.out.note(`the ${spec.role} is older than this build; \`sandlot up --restart\` renews it`);
+      return false;
+    }
+    context.out.note(
+      `stopping the ${spec.role}${options.restart ? '' : ', which is older than this build'} …`,
+    );
+    if ((await stopDaemon(spec.readyFile)) === 'killed')
+      context.out.note(`the ${spec.role} had to be killed`);
+    return true;
+  }
+  const ready = readReadyFile(spec.readyFile);
+  if (isAlive(ready)) {
+    context.out.note(`the ${spec.role} (${ready.pid}) does not answer; renewing it`);
+    await stopDaemon(spec.readyFile);
+  } else await refuseForeign(spec);
+  return true;
+}
+
+/** Somebody else's server on our address would let the health check pass for the wrong process. */
+async function refuseForeign(spec: DaemonSpec): Promise<void> {
+  if (!('url' in spec.health)) return;
+  const { isHealthy } = await import('../up/socket-request.js');
+  if (await isHealthy(spec.health)) {
+    throw new CliError(`something else already answers on ${spec.health.url}`, {
+      hint: 'Another instance? `sandlot status` shows it. Stop it, or choose another address with --listen.',
+      exitCode: exitCodes.failed,
+    });
+  }
+}
+
+function report(
+  context: CliContext,
+  server: LocalServer,
+  started: string[],
+  key: 'kept' | 'written',
+  options: UpOptions,
+): void {
+  const { layout, url, instance } = server;
+  const processes = [server.nodeAgent, server.controlPlane].map((spec) => ({
+    role: spec.role,
+    pid: readReadyFile(spec.readyFile)?.pid,
+    log: spec.logFile,
+  }));
+  if (options.output === 'json') {
+    context.out.json({ url, data: layout.data, instance: instance.instanceId, started, processes });
+    return;
+  }
+  if (started.length === 0) context.out.line(`already running: ${url}`);
+  else {
+    context.out.line(`running: ${url}`);
+    for (const { role, pid, log } of processes) {
+      const state = started.includes(role) ? 'started' : 'was running';
+      context.out.line(`  ${role.padEnd(13)} ${state}, pid ${pid}, log ${log}`);
+    }
+    context.out.line(`  data          ${layout.data} (instance ${instance.instanceId})`);
+  }
+  if (key === 'written')
+    context.out.note('an API key was made and written to your configuration (`sandlot config`)');
+  if (!context.isRoot) {
+    context.out.note(
+      "not root: sandboxes share QEMU's user network (off unless --rootless-network), have no uid of their own and no CPU limits",
+    );
+  }
+  if (started.length > 0) context.out.note('next: sandlot create python:3.11-slim');
+}

@@ -1,0 +1,29 @@
+/** `sandlot user create|ls`. */
+import type { ActionModule, OutputOptions } from '../grammar/binder.js';
+import { table } from '../output/table.js';
+import { age } from '../output/units.js';
+import { adminClient } from './admin-client.js';
+
+/** `user create NAME`. */
+export const create: ActionModule<[string], OutputOptions> = {
+  async run(context, [name], options) {
+    const user = await (await adminClient(context)).accounts.createUser(name);
+    if (options.output === 'json') context.out.json(user);
+    else context.out.line(user.id);
+    context.out.note(`\`sandlot key create --user ${name}\` makes a key for it`);
+  },
+};
+
+/** `user ls`. */
+export const list: ActionModule<[], OutputOptions> = {
+  async run(context, _args, options) {
+    const users = await (await adminClient(context)).accounts.listUsers();
+    if (options.output === 'json') return context.out.json(users);
+    context.out.line(
+      table(
+        ['ID', 'NAME', 'ADMIN', 'AGE'],
+        users.map((user) => [user.id, user.name, user.admin ? 'yes' : '', age(user.createdAt, Date.now())]),
+      ),
+    );
+  },
+};

@@ -1,0 +1,53 @@
+/** Waits for a sandbox and says on stderr what it waits for. Used by `create` and `run --image`. */
+import type { SandboxInfo, Sandlot } from '@sandlot/sdk';
+import type { CliContext } from '../context.js';
+
+/** A start that is quicker than this is not talked about. */
+const quietMs = 700;
+
+/** The state once it runs; `'interrupted'` after Ctrl-C. Throws when it ends instead. */
+export async function waitWithProgress(
+  context: CliContext,
+  client: Sandlot,
+  id: string,
+): Promise<SandboxInfo | 'interrupted'> {
+  const abort = new AbortController();
+  const unsubscribe = context.onSignal('SIGINT', () => abort.abort());
+  const begun = performance.now();
+  let last = '';
+  try {
+    return await client.sandboxes.waitUntilRunning(id, {
+      signal: abort.signal,
+      onState(info) {
+        const text = waitingFor(info);
+        if (text === last || text === '' || performance.now() - begun < quietMs) return;
+        last = text;
+        context.out.note(text);
+      },
+    });
+  } catch (error) {
+    if (abort.signal.aborted) return 'interrupted';
+    throw error;
+  } finally {
+    unsubscribe();
+  }
+}
+
+const stageTexts: Record<string, string> = {
+  image: 'getting the image …',
+  template: 'making the template for this shape (once) …',
+  disk: 'making the disk …',
+  network: 'making the network …',
+  restore: 'starting the machine …',
+  mount: 'starting the machine …',
+  ready: 'waiting for the first command …',
+};
+
+/** What a sandbox that does not run yet waits for; empty when there is nothing to say. */
+export function waitingFor(info: SandboxInfo): string {
+  if (info.status === 'RUNNING') return '';
+  if (typeof info.queuePosition === 'number')
+    return `waiting for room on the host (place ${info.queuePosition}) …`;
+  const stage = info.stage ?? (info.pendingImageBuildId ? 'image' : '');
+  return stageTexts[stage] ?? '';
+}

@@ -1,0 +1,81 @@
+/** Says what failed, why, and what to do. Pure; used by `cli.ts` for every error of every command. */
+import { CliError } from './cli-error.js';
+
+/** A failure for the terminal and for programs. */
+export interface FailureReport {
+  text: string;
+  json: Record<string, unknown>;
+  exitCode: number;
+}
+
+/** The parts of the SDK's errors that are read here; by shape, so that the SDK need not be loaded. */
+interface KnownError {
+  name: string;
+  message: string;
+  code?: string;
+  status?: number;
+  hint?: string;
+  requestId?: string;
+  sandboxStatus?: string;
+  problems?: { field: string; problem: string }[];
+}
+
+/** Describes any error. `args` names the command that was run. */
+export function describeFailure(error: unknown, args: readonly string[], failedCode: number): FailureReport {
+  const known: KnownError = error instanceof Error ? error : { name: 'Error', message: String(error) };
+  const command = commandOf(args);
+  const hint = known.hint ?? hintFor(known);
+  const lines = [`sandlot ${command}: ${known.message.trim()}`];
+  for (const { field, problem } of known.problems ?? []) {
+    if (field !== '' && !known.message.includes(field)) lines.push(`  ${field}: ${problem}`);
+  }
+  const cause = causeText(known);
+  if (cause) lines.push(`  because: ${cause}`);
+  if (hint) lines.push(`  ${hint}`);
+  if (known.requestId) lines.push(`  (request ${known.requestId})`);
+  return {
+    text: `${lines.join('\n')}\n`,
+    json: {
+      command,
+      message: known.message,
+      ...(known.code === undefined ? {} : { code: known.code }),
+      ...(known.status === undefined ? {} : { status: known.status }),
+      ...(hint === undefined ? {} : { hint }),
+      ...(known.requestId === undefined ? {} : { requestId: known.requestId }),
+      ...(known.problems?.length ? { problems: known.problems } : {}),
+    },
+    exitCode: error instanceof CliError ? error.exitCode : known.name === 'AbortError' ? 130 : failedCode,
+  };
+}
+
+function commandOf(args: readonly string[]): string {
+  const words = args.slice(0, 2).filter((arg) => /^[a-z][a-z-]*$/.test(arg));
+  const groups = ['image', 'user', 'team', 'key', 'sandbox', 'config'];
+  return (groups.includes(words[0] ?? '') ? words.join(' ') : words[0]) ?? '';
+}
+
+function causeText(error: KnownError): string | undefined {
+  // The SDK's messages hold their reason already; only our own wrap a foreign error.
+  if (error.name !== 'CliError') return undefined;
+  const { cause } = error as { cause?: unknown };
+  return cause instanceof Error ? cause.message : undefined;
+}
+
+const hints: Record<string, string> = {
+  AuthenticationError:
+    'Set SANDLOT_API_KEY, or `sandlot config set api_key KEY`. On the server itself, `sandlot key create` makes a new one.',
+  PermissionError: 'An admin key is needed, or run it on the server as its owner (the admin socket).',
+  SandboxNotRunningError: '`sandlot get ID` shows its state; `sandlot create` starts a new one.',
+  DeadlineError: 'Try again; `sandlot status` says whether the server answers.',
+  RateLimitError: 'Wait a little and try again.',
+};
+
+function hintFor(error: KnownError): string | undefined {
+  if (error.name === 'ConnectionError') {
+    return error.code === 'ECONNREFUSED' || error.code === 'ENOENT'
+      ? 'Start the server with `sandlot up --detach`, or name another with SANDLOT_URL.'
+      : 'Check SANDLOT_URL (`sandlot config`) and the network, then try again.';
+  }
+  if (error.name === 'NotFoundError') return '`sandlot ls --all` and `sandlot image ls` list what there is.';
+  return hints[error.name];
+}

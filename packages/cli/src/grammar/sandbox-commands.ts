@@ -1,0 +1,103 @@
+/** `create`, `run`, `ls`, `get`, `logs`, `rm`: added to the program and, as the long form, to `sandbox`. */
+import type { Command } from 'commander';
+import { type Binder, collect, numberAbove, outputOption } from './binder.js';
+
+/** Adds the commands. */
+export function addSandboxCommands(parent: Command, binder: Binder): void {
+  const create = parent
+    .command('create')
+    .description('create a sandbox from an image; prints its id on the last line')
+    .argument('<image>', 'image reference, such as python:3.11-slim')
+    .argument('[command...]', 'start command, after --; it runs beside whatever `run` starts')
+    .option('--start-command <line>', 'start command as a line for /bin/sh')
+    .option('--entrypoint', "start the image's own ENTRYPOINT and CMD")
+    .option('--no-wait', 'do not wait until it runs')
+    .option('--wait', 'wait until it runs (the default)')
+    .addOption(outputOption());
+  addShapeOptions(create);
+  binder.bind(create, () => import('../actions/create.js'));
+
+  const run = parent
+    .command('run')
+    .description('run a command in a sandbox, or with --image in a new one that is removed after')
+    .argument('[id-and-command...]', 'ID [--] COMMAND… ; with --image only COMMAND…')
+    .usage('[options] ID [--] COMMAND…\n       sandlot run [options] --image IMAGE [--] COMMAND…')
+    .option('-i, --stdin', 'pass standard input on')
+    .option('-t, --tty', 'run on a terminal')
+    .option('-w, --workdir <path>', "working directory (the image's otherwise)")
+    .option('-u, --user <user>', "user, uid, user:group or uid:gid (the image's otherwise)")
+    .option('--image <image>', 'make a new sandbox from this image, and remove it after')
+    .addOption(outputOption());
+  addShapeOptions(run, {
+    timeout: 'end the command after this: 90 (seconds), 5m, 2h',
+    withoutIdle: true,
+  });
+  run.passThroughOptions();
+  binder.bind(run, () => import('../actions/run.js'));
+
+  binder.bind(
+    parent
+      .command('ls')
+      .alias('list')
+      .description('list sandboxes that live')
+      .option('-a, --all', 'also those that have ended (kept for seven days)')
+      .option('-l, --label <label>', 'only with this label; may be repeated', collect)
+      .option('--status <status>', 'only in this state, such as RUNNING')
+      .option('--team <team>', 'only of this team')
+      .option('-q, --quiet', 'print ids only')
+      .addOption(outputOption()),
+    () => import('../actions/list.js'),
+  );
+
+  binder.bind(
+    parent
+      .command('get')
+      .description('show a sandbox: state, shape, timings, why it ended')
+      .argument('<id>', 'id or a unique beginning of one')
+      .addOption(outputOption()),
+    () => import('../actions/get.js'),
+  );
+
+  binder.bind(
+    parent
+      .command('logs')
+      .description('print the output of the start command, newest 1 MiB')
+      .argument('<id>', 'id or a unique beginning of one')
+      .addOption(outputOption()),
+    () => import('../actions/logs.js'),
+  );
+
+  binder.bind(
+    parent
+      .command('rm')
+      .alias('delete')
+      .description('end and remove sandboxes')
+      .argument('[ids...]', 'ids or unique beginnings')
+      .option('-l, --label <label>', 'all with this label; may be repeated (all of them)', collect)
+      .option('--all', 'all of your own; asks first on a terminal')
+      .option('-y, --yes', 'do not ask')
+      .addOption(outputOption()),
+    () => import('../actions/remove.js'),
+  );
+}
+
+/** Options of a new sandbox; `run` gives `--timeout` a meaning of its own. */
+function addShapeOptions(command: Command, run?: { timeout: string; withoutIdle: boolean }): void {
+  command
+    .option('--cpu <n>', 'CPUs, 0.1 to 16', numberAbove(0))
+    .option('--memory <gib>', 'memory in GiB', numberAbove(0))
+    .option('--disk <gib>', 'disk in GiB', numberAbove(0))
+    .option('-e, --env <name=value>', 'environment variable; NAME alone takes the value from here', collect)
+    .option('--secret <name=value>', 'like --env, never shown again', collect)
+    .option('-l, --label <label>', 'label; may be repeated', collect)
+    .option('--name <name>', 'name; need not be unique')
+    .option('--team <team>', 'the sandbox belongs to this team')
+    .option('--network-allow <host>', 'may reach only this name, address or range; may be repeated', collect)
+    .option('--network-deny <host>', 'may not reach this; may be repeated; "*" is everything', collect);
+  if (run) command.option('--timeout <time>', run.timeout);
+  else {
+    command
+      .option('--timeout <time>', 'ends after this: 90 (minutes), 2h, 1d; -1 never')
+      .option('--idle-timeout <time>', 'ends after this long without use: 15 (minutes), 1h');
+  }
+}

@@ -1,0 +1,120 @@
+/** Starts one daemon as a process of its own, waits until it is healthy, and says why when it is not. Used by `up` and `down`. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { CliError } from '../cli-error.js';
+import { isAlive, type ReadyFile, readReadyFile } from './process-identity.js';
+import type { UserIds } from './service-user.js';
+import { isHealthy } from './socket-request.js';
+
+/** Which daemon, how it is started and how it is asked. */
+export interface DaemonSpec {
+  role: 'node agent' | 'control plane';
+  main: string;
+  args: string[];
+  /** Runs as this user; absent: as ours. */
+  user?: UserIds | undefined;
+  logFile: string;
+  readyFile: string;
+  health: { socketPath: string } | { url: string };
+  /** Longest time until it is healthy. */
+  startTimeoutMs: number;
+}
+
+/** A log that is larger is set aside when the daemon starts. */
+const logMaxBytes = 20 * 1024 * 1024;
+const pollMs = 50;
+
+/** True while its process lives and answers. */
+export async function isRunning(spec: DaemonSpec): Promise<boolean> {
+  return isAlive(readReadyFile(spec.readyFile)) && (await isHealthy(spec.health));
+}
+
+/** Starts it; resolves when it is healthy. It has a session of its own: our Ctrl-C and our end do not reach it. */
+export async function startDaemon(spec: DaemonSpec): Promise<{ ready: ReadyFile; child: ChildProcess }> {
+  rmSync(spec.readyFile, { force: true });
+  const log = openLog(spec.logFile);
+  let child: ChildProcess;
+  try {
+    child = spawn(process.execPath, ['--enable-source-maps', spec.main, ...spec.args], {
+      cwd: '/',
+      detached: true,
+      stdio: ['ignore', log, log],
+      env: daemonEnvironment(),
+      ...(spec.user ? { uid: spec.user.uid, gid: spec.user.gid } : {}),
+    });
+  } finally {
+    closeSync(log);
+  }
+  child.unref();
+  const ended = new Promise<string>((resolve) => {
+    child.once('error', (error) => resolve(error.message));
+    child.once('exit', (code, signal) => resolve(signal ? `ended by ${signal}` : `exit code ${code}`));
+  });
+  let end: string | undefined;
+  void ended.then((text) => {
+    end = text;
+  });
+  const deadline = performance.now() + spec.startTimeoutMs;
+  for (;;) {
+    if (end !== undefined) throw notStarted(spec, `it has ended: ${end}`);
+    const ready = readReadyFile(spec.readyFile);
+    if (ready && isAlive(ready) && (await isHealthy(spec.health))) return { ready, child };
+    if (performance.now() > deadline) {
+      child.kill('SIGTERM');
+      throw notStarted(spec, `it was not ready within ${spec.startTimeoutMs / 1000} s, and was ended`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, pollMs));
+  }
+}
+
+/** The last lines of a log. */
+export function lastLines(file: string, count: number): string {
+  try {
+    return readFileSync(file, 'utf8').trimEnd().split('\n').slice(-count).join('\n');
+  } catch {
+    return '';
+  }
+}
+
+function notStarted(spec: DaemonSpec, why: string): CliError {
+  const lines = lastLines(spec.logFile, 15);
+  const log = lines === '' ? '' : `\n  its last lines:\n${lines.replace(/^/gm, '    ')}`;
+  return new CliError(`the ${spec.role} did not start: ${why}${log}`, {
+    hint: `All of it is in ${spec.logFile}; \`sandlot doctor\` checks this host.`,
+  });
+}
+
+function openLog(file: string): number {
+  mkdirSync(path.dirname(file), { recursive: true, mode: 0o755 });
+  try {
+    if (statSync(file).size > logMaxBytes) renameSync(file, `${file}.1`);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+  }
+  return openSync(file, 'a', 0o640);
+}
+
+// What belongs to the caller's shell (keys, tokens, Node's own switches) is no business of a daemon.
+function daemonEnvironment(): Record<string, string> {
+  const kept = [
+    'PATH',
+    'HOME',
+    'LANG',
+    'LC_ALL',
+    'TZ',
+    'TMPDIR',
+    'SSL_CERT_FILE',
+    'SSL_CERT_DIR',
+    'NODE_EXTRA_CA_CERTS',
+  ];
+  const proxies = ['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'http_proxy', 'https_proxy', 'no_proxy'];
+  const chosen: Record<string, string> = {};
+  for (const name of [...kept, ...proxies]) {
+    const value = process.env[name];
+    if (value !== undefined) chosen[name] = value;
+  }
+  chosen['PATH'] ??= '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+  if (!chosen['PATH'].split(':').includes('/usr/sbin')) chosen['PATH'] += ':/usr/sbin:/sbin';
+  return chosen;
+}

@@ -1,0 +1,124 @@
+/**
+ * The server of this machine: its folders, users, keys and daemons, started in their order (the
+ * node agent before the control plane) and stopped in the reverse one. Used by `up` and `down`;
+ * a process that dies in here leaves folders and daemons that the next `up` takes over.
+ */
+import { chmodSync, chownSync, existsSync, mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { CliError } from '../cli-error.js';
+import type { DaemonSpec } from './daemon.js';
+import { type Instance, readInstance, writeInstance } from './instance.js';
+import { ensureGatewayKeys } from './keys.js';
+import { instanceIdOf, type Layout, layoutOf, makeDataFolder } from './layout.js';
+import {
+  controlPlaneArguments,
+  type DaemonOptions,
+  defaultListen,
+  localUrlOf,
+  mergeOptions,
+  nodeAgentArguments,
+} from './options.js';
+import { buildRoot, makeBuildReachable } from './reachable-build.js';
+import { ensureServiceUser, type UserIds } from './service-user.js';
+
+/** A server that is prepared: everything but its processes. */
+export interface LocalServer {
+  layout: Layout;
+  instance: Instance;
+  options: DaemonOptions;
+  url: string;
+  nodeAgent: DaemonSpec;
+  controlPlane: DaemonSpec;
+  serviceUser: UserIds | undefined;
+}
+
+/** Opening stores, adopting machines and probing KVM take their time on a busy host. */
+const nodeStartTimeoutMs = 180_000;
+const controlPlaneStartTimeoutMs = 60_000;
+
+/** Makes folders, user, keys and `instance.json`, and the daemons' command lines. Changes nothing that runs. */
+export function prepareServer(data: string, given: Record<string, unknown>, isRoot: boolean): LocalServer {
+  const real = makeDataFolder(data);
+  const layout = layoutOf(real);
+  const serviceUser = isRoot ? ensureServiceUser() : undefined;
+  makeFolders(layout, serviceUser);
+  ensureGatewayKeys(layout, serviceUser);
+  const kept = readInstance(layout.instanceFile);
+  const options = mergeOptions(kept?.options ?? {}, given);
+  if (options.guestAssets === undefined) options.guestAssets = defaultGuestAssets(layout);
+  else options.guestAssets = path.resolve(options.guestAssets);
+  const instance: Instance = {
+    instanceId: instanceIdOf(real),
+    createdAt: kept?.createdAt ?? new Date().toISOString(),
+    options,
+  };
+  writeInstance(layout.instanceFile, instance);
+  return { layout, instance, options, serviceUser, ...daemonSpecs(layout, instance, serviceUser) };
+}
+
+/** The daemons of a prepared instance. */
+function daemonSpecs(layout: Layout, { instanceId, options }: Instance, serviceUser: UserIds | undefined) {
+  const map = makeBuildReachable(layout.build, serviceUser);
+  const url = localUrlOf(options.listen ?? defaultListen);
+  const mapped = { ...options, ...(options.guestAssets ? { guestAssets: map(options.guestAssets) } : {}) };
+  const nodeAgent: DaemonSpec = {
+    role: 'node agent',
+    main: map(mainOf('node-agent')),
+    args: nodeAgentArguments(layout, instanceId, mapped, serviceUser),
+    logFile: path.join(layout.logs, 'node-agent.log'),
+    readyFile: layout.nodeReady,
+    health: { socketPath: layout.nodeSocket },
+    startTimeoutMs: nodeStartTimeoutMs,
+  };
+  const controlPlane: DaemonSpec = {
+    role: 'control plane',
+    main: map(mainOf('control-plane')),
+    args: controlPlaneArguments(layout, options),
+    user: serviceUser,
+    logFile: path.join(layout.logs, 'control-plane.log'),
+    readyFile: layout.controlPlaneReady,
+    health: { url },
+    startTimeoutMs: controlPlaneStartTimeoutMs,
+  };
+  return { url, nodeAgent, controlPlane };
+}
+
+/** Lets the control plane, which is not root, speak to the node agent. */
+export function openNodeSocket(server: LocalServer): void {
+  if (!server.serviceUser) return;
+  chownSync(server.layout.nodeSocket, 0, server.serviceUser.gid);
+  chmodSync(server.layout.nodeSocket, 0o660);
+}
+
+function makeFolders(layout: Layout, user: UserIds | undefined): void {
+  const mine: [string, number][] = [
+    [layout.node, 0o711],
+    [layout.logs, 0o755],
+  ];
+  for (const [folder, mode] of mine) {
+    mkdirSync(folder, { recursive: true, mode });
+    chmodSync(folder, mode);
+  }
+  mkdirSync(layout.controlPlane, { recursive: true, mode: 0o700 });
+  if (user) chownSync(layout.controlPlane, user.uid, user.gid);
+  // Both daemons put files here; the sticky bit keeps each from replacing the other's.
+  mkdirSync(layout.run, { recursive: true });
+  if (user) chownSync(layout.run, 0, user.gid);
+  chmodSync(layout.run, user ? 0o1771 : 0o700);
+  chmodSync(layout.data, 0o711);
+}
+
+function mainOf(name: string): string {
+  const file = path.join(buildRoot, 'packages', name, 'dist', 'main.js');
+  if (!existsSync(file)) {
+    throw new CliError(`there is no ${file}: this checkout is not built`, {
+      hint: `Run \`make build\` in ${buildRoot}.`,
+    });
+  }
+  return file;
+}
+
+function defaultGuestAssets(layout: Layout): string {
+  const ofCheckout = path.join(buildRoot, '.cache', 'guest');
+  return existsSync(ofCheckout) ? ofCheckout : path.join(layout.data, 'guest');
+}

@@ -1,0 +1,91 @@
+/**
+ * Ends everything of this machine's server and leaves nothing running: sandboxes, daemons, their
+ * namespaces and rules. Images, templates and records stay. Where the daemons died without cleaning
+ * up, the node agent is started once more to do so. Used by `down`.
+ */
+import { existsSync, rmSync } from 'node:fs';
+import { Sandlot } from '@sandlot/sdk';
+import type { CliContext } from '../context.js';
+import { startDaemon } from './daemon.js';
+import { writeInstance } from './instance.js';
+import { layoutOf } from './layout.js';
+import { type LocalServer, prepareServer } from './local-server.js';
+import { isAlive, readReadyFile } from './process-identity.js';
+import { removeBuildBinding } from './reachable-build.js';
+import { isHealthy, requestDaemon } from './socket-request.js';
+import { stopDaemon } from './stop-daemon.js';
+
+/** Sandboxes end within this, or the node agent ends them when it goes. */
+const endSandboxesMs = 60_000;
+/** Longest clean end of the node agent: it ends every machine and takes down every namespace. */
+const nodeEndMs = 90_000;
+
+/** What was done. */
+export interface ShutDownReport {
+  sandboxes: number;
+  nodeAgent: 'absent' | 'ended' | 'killed' | 'cleaned-up';
+  controlPlane: 'absent' | 'ended' | 'killed';
+}
+
+/** Does it; harmless when there is nothing. */
+export async function shutDown(context: CliContext, data: string): Promise<ShutDownReport> {
+  const report: ShutDownReport = { sandboxes: 0, nodeAgent: 'absent', controlPlane: 'absent' };
+  // A folder that never had a server is not touched.
+  if (!existsSync(layoutOf(data).instanceFile)) return report;
+  const server = prepareServer(data, {}, context.isRoot);
+  const { layout } = server;
+  if (await isHealthy(server.controlPlane.health)) report.sandboxes = await endSandboxes(context, server);
+  report.nodeAgent = await stopNodeAgent(context, server);
+  report.controlPlane = await stopDaemon(layout.controlPlaneReady);
+  for (const file of [layout.nodeSocket, layout.adminSocket, layout.nodeReady, layout.controlPlaneReady]) {
+    rmSync(file, { force: true });
+  }
+  removeBuildBinding(layout.build);
+  writeInstance(layout.instanceFile, { ...server.instance, options: {} });
+  return report;
+}
+
+/** Through the API, so that each record says that it was deleted; the count of those that lived. */
+async function endSandboxes(context: CliContext, server: LocalServer): Promise<number> {
+  if (!existsSync(server.layout.adminSocket)) return 0;
+  const client = new Sandlot({ url: `unix:${server.layout.adminSocket}`, apiKey: '', maxRetries: 1 });
+  try {
+    const ids: string[] = [];
+    for await (const info of client.sandboxes.list({ activeOnly: true, pageSize: 1_000 })) ids.push(info.id);
+    if (ids.length === 0) return 0;
+    context.out.note(`ending ${ids.length} sandbox${ids.length === 1 ? '' : 'es'} …`);
+    const signal = AbortSignal.timeout(endSandboxesMs);
+    await client.sandboxes.deleteMany({ ids }, { signal });
+    return ids.length;
+  } catch (error) {
+    // The node agent ends what is left.
+    context.out.note(
+      `sandboxes could not be ended through the API: ${error instanceof Error ? error.message : error}`,
+    );
+    return 0;
+  } finally {
+    client.close();
+  }
+}
+
+async function stopNodeAgent(context: CliContext, server: LocalServer): Promise<ShutDownReport['nodeAgent']> {
+  const { nodeSocket, nodeReady } = server.layout;
+  const ask = {
+    by: () =>
+      requestDaemon({ socketPath: nodeSocket }, 'POST', '/v1/shutdown', { removeNetwork: true }, 10_000),
+    withinMs: nodeEndMs,
+  };
+  const ready = readReadyFile(nodeReady);
+  // A ready file without its process: it died, or was stopped with its machines kept.
+  const isUnclean = existsSync(nodeReady) && !isAlive(ready);
+  if (!isUnclean) {
+    const outcome = await stopDaemon(nodeReady, ask);
+    if (outcome !== 'killed') return outcome;
+    context.out.note('the node agent had to be killed');
+  }
+  context.out.note('cleaning up what the node agent left behind …');
+  const spec = { ...server.nodeAgent, args: [...server.nodeAgent.args, '--prebuild', 'none'] };
+  await startDaemon(spec);
+  await stopDaemon(nodeReady, ask);
+  return 'cleaned-up';
+}
