@@ -2,7 +2,7 @@
  * Reads a file as uncompressed chunks: `gzip -dc` and `zstd -dc` do the work in a process of their own, as an
  * unprivileged user, reading the file by an inherited descriptor. Called by the layer reader and the importers.
  */
-import type { FileHandle } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { throwIfAborted } from '../fault.js';
 import { type ChildUser, startChild } from '../process/child.js';
 import { ImageError } from '../store.js';
@@ -69,10 +69,12 @@ async function* readThroughChild(
   const argv: [string, ...string[]] =
     // 2 GiB windows (`--long=31`) are allowed by the format; 128 MiB is what other tools accept and bounds memory.
     compression === 'gzip' ? ['gzip', '-dc'] : ['zstd', '-dc', '-q', '--no-progress', '--memory=128MB'];
+  // Opened anew: the child reads on from the descriptor's position, and ours may be anywhere.
+  const input = await open(`/proc/self/fd/${file.fd}`, 'r');
   const child = startChild({
     argv,
     user: options.user,
-    stdio: [file.fd, 'pipe', 'pipe'],
+    stdio: [input.fd, 'pipe', 'pipe'],
     signal: options.signal,
   });
   try {
@@ -86,6 +88,7 @@ async function* readThroughChild(
   } finally {
     child.kill();
     await child.exit.catch(() => undefined);
+    await input.close();
   }
 }
 

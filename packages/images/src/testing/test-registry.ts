@@ -82,7 +82,8 @@ export class TestRegistry {
 
   /** Ends it, open connections included. */
   async close(): Promise<void> {
-    this.server!.closeAllConnections();
+    if (!this.server?.listening) return;
+    this.server.closeAllConnections();
     await new Promise((resolve) => this.server!.close(resolve));
   }
 
@@ -197,8 +198,7 @@ async function sendFile(
   for await (const chunk of createReadStream(file, { start }) as AsyncIterable<Buffer>) {
     const part = cutAfter === undefined ? chunk : chunk.subarray(0, Math.max(0, cutAfter - sent));
     sent += part.length;
-    if (!response.write(part))
-      await new Promise((resolve) => response.once('drain', resolve).once('close', resolve));
+    if (!response.write(part)) await drained(response);
     if (response.destroyed) return;
     if (cutAfter !== undefined && sent >= cutAfter) {
       // What was written must arrive before the connection ends.
@@ -208,4 +208,17 @@ async function sendFile(
     }
   }
   response.end();
+}
+
+/** Waits until more can be written, or the other side has gone. */
+function drained(response: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      response.off('drain', done);
+      response.off('close', done);
+      resolve();
+    };
+    response.on('drain', done);
+    response.on('close', done);
+  });
 }
