@@ -70,16 +70,22 @@ async function writeFile(
 ): Promise<void> {
   const written = new Promise<void>((resolve, reject) => {
     const entry = pack.entry(header, (error) => (error ? reject(error) : resolve()));
+    // Reported by the callback; without a listener it would end the process as well.
+    entry.on('error', () => undefined);
     const copy = async () => {
+      let left = header.size;
       if (header.size > 0) {
         for await (const chunk of createReadStream(full, {
           end: header.size - 1,
           highWaterMark: 256 * 1024,
         })) {
-          onFile((chunk as Uint8Array).byteLength);
+          const { byteLength } = chunk as Uint8Array;
+          left -= byteLength;
+          onFile(byteLength);
           if (!entry.write(chunk)) await drained(entry);
         }
       }
+      if (left > 0) throw new Error(`it is ${left} bytes shorter than it was`);
       entry.end(undefined);
     };
     copy().catch(reject);

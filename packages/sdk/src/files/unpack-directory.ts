@@ -68,7 +68,11 @@ export async function unpackDirectory(
       }
     }
     await feeding;
-    for (const one of symlinks) await symlink(one.target, await prepare(folder, one.name));
+    for (const one of symlinks) {
+      if ((await lstatOrUndefined(path.join(folder, one.name)))?.isDirectory()) {
+        onSkip(one.name, 'a folder of the same name came after this link');
+      } else await symlink(one.target, await prepare(folder, one.name));
+    }
     // Last and deepest first: a folder may be without write permission, and its time moves with its content.
     for (const one of folders.reverse()) {
       const full = path.join(folder, one.name);

@@ -67,8 +67,14 @@ export class NodeTransport implements Transport {
         ...(this.socketPath ? { socketPath: this.socketPath } : {}),
         ...(request.signal ? { signal: request.signal } : {}),
       });
-      const fail = (cause: unknown) => reject(asTransportError(cause, request));
-      outgoing.setTimeout(request.idleTimeoutMs, () => outgoing.destroy(new IdleError()));
+      // After the head of the answer, a destroyed request shows as a plain reset of its body.
+      let idle: IdleError | undefined;
+      const translate = (cause: unknown) => asTransportError(idle ?? cause, request);
+      const fail = (cause: unknown) => reject(translate(cause));
+      outgoing.setTimeout(request.idleTimeoutMs, () => {
+        idle = new IdleError();
+        outgoing.destroy(idle);
+      });
       outgoing.on('error', fail);
       outgoing.on('response', (incoming) => {
         resolve({
@@ -77,7 +83,7 @@ export class NodeTransport implements Transport {
             const value = incoming.headers[name];
             return Array.isArray(value) ? value[0] : value;
           },
-          body: readBody(incoming, request),
+          body: readBody(incoming, translate),
           discard: () => incoming.resume(),
         });
       });
@@ -120,7 +126,9 @@ export class FetchTransport implements Transport {
       return {
         status: answer.status,
         header: (name) => answer.headers.get(name) ?? undefined,
-        body: readBody(body as unknown as AsyncIterable<Uint8Array>, request),
+        body: readBody(body as unknown as AsyncIterable<Uint8Array>, (cause) =>
+          asTransportError(cause, request),
+        ),
         discard: () => void answer.body?.cancel().catch(() => undefined),
       };
     } catch (cause) {
@@ -154,11 +162,11 @@ function drained(outgoing: http.ClientRequest): Promise<void> {
   });
 }
 
-async function* readBody(source: AsyncIterable<Uint8Array>, request: TransportRequest) {
+async function* readBody(source: AsyncIterable<Uint8Array>, translate: (cause: unknown) => Error) {
   try {
     yield* source;
   } catch (cause) {
-    throw asTransportError(cause, request);
+    throw translate(cause);
   }
 }
 
