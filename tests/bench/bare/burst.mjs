@@ -1,0 +1,41 @@
+// Bare burst: machines restored all at once, each mounts its root and runs one command. Total in ms.
+// `node burst.mjs [--count 30] [--abreast 4] [--accelerator tcg|kvm]` prints JSON.
+import { pathToFileURL } from 'node:url';
+import {
+  closeBare,
+  connectLines,
+  endMachine,
+  mountAndExec,
+  openBare,
+  readArguments,
+  restore,
+} from './machine.mjs';
+
+/** Runs the burst, `abreast` starts at a time; the machines stay until all are done, as in the product. */
+export async function measureBurst(bare, count, abreast, line = 'echo hello') {
+  const begin = performance.now();
+  const machines = [];
+  let next = 0;
+  const strand = async () => {
+    while (next++ < count) {
+      const machine = await restore(bare);
+      machines.push(machine);
+      await mountAndExec(await connectLines(machine), line);
+    }
+  };
+  await Promise.all(Array.from({ length: abreast }, strand));
+  const totalMs = performance.now() - begin;
+  await Promise.all(machines.map(endMachine));
+  return { totalMs };
+}
+
+if (import.meta.url === pathToFileURL(process.argv[1]).href) {
+  const { count, abreast, accelerator } = readArguments({ count: 30, abreast: 4, accelerator: 'tcg' });
+  const bare = await openBare({ accelerator });
+  try {
+    const { totalMs } = await measureBurst(bare, count, abreast);
+    console.log(JSON.stringify({ count, abreast, totalMs: Math.round(totalMs) }));
+  } finally {
+    await closeBare(bare);
+  }
+}
