@@ -61,7 +61,8 @@ export function buildQemuArgv(spec: QemuMachineSpec): string[] {
     '-display',
     'none',
     '-machine',
-    'microvm,memory-backend=ram0,dump-guest-core=off',
+    // The saved device state carries no description of itself, and none is to be expected.
+    'microvm,memory-backend=ram0,dump-guest-core=off,suppress-vmdesc=on',
     ...accelerationArgs(spec.acceleration),
     '-smp',
     String(shape.vcpus),

@@ -17,6 +17,7 @@ import { qemuIds } from './argv.js';
 import type { QemuContext } from './context.js';
 import {
   endLaunched,
+  explainLoss,
   guestPorts,
   type LaunchedQemu,
   launchQemu,
@@ -81,10 +82,11 @@ export async function buildQemuTemplate(
     // The process has ended as it should; from here only an abort or the deadline can fail the guard.
     return await seal(context, request, build);
   } catch (error) {
-    const serial = await readTail(serialPath, 2000);
+    const serial = await readTail(serialPath, 4000);
+    const reason = launched ? await explainLoss(error, launched.process, guard, 'template-failed') : error;
     if (launched) await endLaunched(launched.process, launched.qmp);
     await emptyFolder(request.folder);
-    throw asTemplateError(error, serial);
+    throw asTemplateError(reason, serial);
   } finally {
     guard.dispose();
   }
@@ -187,8 +189,10 @@ function asTemplateError(error: unknown, serial: string): VmmError {
   if (error instanceof VmmError && ['aborted', 'no-space', 'vmm-missing'].includes(error.code)) return error;
   const code = error instanceof VmmError ? error.code : 'template-failed';
   const full = (error as NodeJS.ErrnoException).code === 'ENOSPC';
-  const said =
-    serial === '' ? '' : `; the guest's console ended with: ${serial.split('\n').slice(-5).join(' | ')}`;
+  const lines = serial.split('\n');
+  const telling = lines.filter((line) => line.includes('Kernel panic'));
+  const shown = (telling.length > 0 ? telling : lines.slice(-5)).map((line) => line.trim()).join(' | ');
+  const said = shown === '' ? '' : `; the guest's console said: ${shown}`;
   return new VmmError(
     full ? 'no-space' : code,
     `the template could not be built: ${(error as Error).message}${said}`,

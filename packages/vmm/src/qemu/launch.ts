@@ -2,14 +2,17 @@
  * Starts one QEMU and connects to its QMP socket, under a guard that fails as soon as the process
  * ends. Used for templates, restores and the KVM probe.
  */
+
+import { once } from 'node:events';
 import { chmod, chown, mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type GuestPorts, VmmError } from '../driver.js';
 import type { Guard } from '../guarded.js';
 import { killProcess } from '../process/process-identity.js';
 import { readTail, startVmmProcess, type VmmProcess } from '../process/vmm-process.js';
 import { buildQemuArgv, type Confinement, confineArgv, type QemuMachineSpec } from './argv.js';
-import { QmpClient } from './qmp-client.js';
+import { QmpClient, QmpCommandError, QmpConnectionError } from './qmp-client.js';
 
 /** A QEMU that answers. */
 export interface LaunchedQemu {
@@ -92,9 +95,31 @@ export async function launchQemu(
     const qmp = await guard.race(QmpClient.connect(place.files.qmp, 60_000, guard.signal));
     return { process, qmp };
   } catch (error) {
+    const reason = await explainLoss(error, process, guard, phase());
     await endLaunched(process);
-    throw error;
+    throw reason;
   }
+}
+
+/** The kernel closes a dying process's sockets before it tells of its death: waits for the better reason. */
+const deathRattleMs = 2000;
+
+/**
+ * Why a start failed, given what its step failed with. A lost connection is only the shadow of
+ * something else: mostly of the end of the process, which the guard then knows.
+ */
+export async function explainLoss(
+  error: unknown,
+  process: VmmProcess,
+  guard: Guard,
+  code: 'start-failed' | 'load-failed' | 'template-failed',
+): Promise<unknown> {
+  if (error instanceof QmpCommandError) return new VmmError(code, error.message, { cause: error });
+  if (!(error instanceof QmpConnectionError)) return error;
+  const ended = await Promise.race([process.exited.then(() => true), sleep(deathRattleMs, false)]);
+  if (!ended) return new VmmError(code, `QEMU answers no more: ${error.message}`, { cause: error });
+  if (!guard.signal.aborted) await once(guard.signal, 'abort');
+  return guard.signal.reason as unknown;
 }
 
 /** Kills a process that is not yet, or no more, a machine, and waits until it is reaped. */

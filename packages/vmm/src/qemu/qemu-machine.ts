@@ -68,7 +68,6 @@ export class QemuMachine implements Machine {
       resume: async () => void (await this.#execute('cont')),
     };
     parts.oomWatch.enter();
-    parts.qmp.unref();
     this.#stopListening = parts.qmp.onEvent((event) => this.#observe(event));
     void this.#watch();
   }

@@ -146,11 +146,6 @@ export class QmpClient {
     this.#fail(new QmpConnectionError('we closed the QMP connection'));
   }
 
-  /** Lets our process end although this connection is open. */
-  unref(): void {
-    this.#socket.unref();
-  }
-
   #receive(chunk: Buffer): void {
     try {
       for (const line of this.#framer.push(chunk)) if (line !== '') this.#handle(JSON.parse(line));

@@ -12,6 +12,7 @@ import { qemuIds } from './argv.js';
 import type { QemuContext } from './context.js';
 import {
   endLaunched,
+  explainLoss,
   guestPorts,
   type LaunchedQemu,
   launchQemu,
@@ -21,7 +22,7 @@ import {
 } from './launch.js';
 import { createOverlay } from './overlay.js';
 import { QemuMachine } from './qemu-machine.js';
-import { type QmpClient, QmpCommandError } from './qmp-client.js';
+import type { QmpClient } from './qmp-client.js';
 
 /** Far above any real restore (0.1 s; seconds in a burst): it ends what hangs. */
 const restoreTimeoutMs = 60_000;
@@ -79,9 +80,10 @@ export async function restoreMachine(
       },
     );
   } catch (error) {
+    const reason = launched ? await explainLoss(error, launched.process, guard, 'load-failed') : error;
     if (launched) await endLaunched(launched.process, launched.qmp);
     await removeQemuFiles(files);
-    throw asLoadError(error, request.id);
+    throw reason;
   } finally {
     guard.dispose();
   }
@@ -146,10 +148,4 @@ async function load(qmp: QmpClient, request: RestoreRequest, guard: Guard): Prom
       qmp.execute('cont'),
     ]),
   );
-}
-
-function asLoadError(error: unknown, id: string): unknown {
-  return error instanceof QmpCommandError
-    ? new VmmError('load-failed', `machine ${id} could not be restored: ${error.message}`, { cause: error })
-    : error;
 }

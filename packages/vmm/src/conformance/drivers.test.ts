@@ -1,0 +1,47 @@
+/**
+ * Runs the conformance suite on both drivers: fake with the guest agent built for tests, qemu with what
+ * `make build` made in .cache/guest. SANDLOT_TEST_AGENT and SANDLOT_TEST_GUEST name others.
+ */
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, describe, it } from 'vitest';
+import { createFakeDriver } from '../fake/fake-driver.js';
+import { createQemuDriver } from '../qemu/qemu-driver.js';
+import { describeVmmDriver } from './describe-vmm-driver.js';
+
+const checkout = fileURLToPath(new URL('../../../../', import.meta.url));
+const agentBinary =
+  process.env['SANDLOT_TEST_AGENT'] ??
+  join(checkout, 'guest-agent/target/x86_64-unknown-linux-gnu/release/sandlot-agent');
+const assets = process.env['SANDLOT_TEST_GUEST'] ?? join(checkout, '.cache/guest');
+const stateFolder = mkdtempSync(join(tmpdir(), 'sandlot-vmm-state-'));
+afterAll(() => rmSync(stateFolder, { recursive: true, force: true }));
+
+const network = { kind: 'user', restricted: true } as const;
+
+if (existsSync(agentBinary)) {
+  describeVmmDriver('fake', {
+    makeDriver: () => createFakeDriver({ agentBinary }),
+    shape: { vcpus: 1, memoryMiB: 256 },
+    network,
+    caseTimeoutMs: 30_000,
+  });
+} else skipBecause(`the guest agent is not built (${agentBinary}); run make build`);
+
+if (existsSync(join(assets, 'manifest.json'))) {
+  describeVmmDriver('qemu', {
+    // What the probe says is tested apart; here it would only cost seconds.
+    makeDriver: () => createQemuDriver({ assets, stateFolder, kvm: 'never' }),
+    shape: { vcpus: 1, memoryMiB: 256 },
+    network,
+    caseTimeoutMs: 60_000,
+  });
+} else skipBecause(`the guest's kernel is not built (${assets}); run make build`);
+
+function skipBecause(reason: string): void {
+  describe('VMM driver', () => {
+    it.skip(reason, () => {});
+  });
+}
