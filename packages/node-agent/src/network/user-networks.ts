@@ -1,0 +1,98 @@
+/**
+ * Networks without root: QEMU's own user-mode network, inside each VMM process. Nothing on the host is made or
+ * changed. It maps the guest's gateway to this host's loopback, so it is off unless the operator asks for it.
+ * Opened by `agent.ts`.
+ */
+import type { EgressPolicy } from '@sandlot/protocol';
+import type { MachineNetwork } from '@sandlot/vmm';
+import { NetworkError, type NetworkHandle, type Networks, type SandboxNetwork } from './contract.js';
+import { parseEgressPolicy } from './policy/egress-entries.js';
+
+/** How user networks behave. */
+export interface UserNetworkOptions {
+  /** Policy "all" gives network access, to this host's loopback too. Without it "all" is carried out as "none". */
+  rootlessNetwork?: boolean;
+}
+
+/** Networks without root. */
+export function openUserNetworks(options: UserNetworkOptions = {}): Networks {
+  return new UserNetworks(options);
+}
+
+/** See {@link Networks}. */
+class UserNetworks implements Networks {
+  readonly mode = 'user';
+
+  constructor(private readonly options: UserNetworkOptions) {}
+
+  async start(): Promise<void> {}
+
+  async acquire(): Promise<SandboxNetwork> {
+    return new UserNetwork(this.options.rootlessNetwork ?? false);
+  }
+
+  async adopt(handle: NetworkHandle): Promise<SandboxNetwork | undefined> {
+    return handle.kind === 'user' ? new UserNetwork(this.options.rootlessNetwork ?? false, true) : undefined;
+  }
+
+  async reap(): Promise<void> {}
+
+  processes(): { pid: number; role: string }[] {
+    return [];
+  }
+
+  warnings(): string[] {
+    return [
+      this.options.rootlessNetwork
+        ? "Without root sandboxes use QEMU's user network: they reach services on this host's loopback and in its private network, and no list of hosts can be enforced."
+        : "Without root sandboxes have no network, whatever their policy says: start with --rootless-network to turn it on (they then reach this host's loopback), or run as root.",
+    ];
+  }
+
+  async close(): Promise<void> {}
+}
+
+/**
+ * Open for a policy until `machine` is read, which is when QEMU gets its arguments; from then on only the
+ * policy that is in force is accepted.
+ */
+class UserNetwork implements SandboxNetwork {
+  readonly handle: NetworkHandle = { kind: 'user', index: -1 };
+  readonly runAs = undefined;
+  readonly nodeAddress = undefined;
+  /** Undefined in an adopted one: the first policy is taken for the one that the machine was started with. */
+  private mode: 'all' | 'none' | undefined;
+  private settled: boolean;
+
+  constructor(
+    private readonly rootlessNetwork: boolean,
+    adopted = false,
+  ) {
+    this.settled = adopted;
+    this.mode = adopted ? undefined : 'none';
+  }
+
+  get machine(): MachineNetwork {
+    this.settled = true;
+    return { kind: 'user', restricted: this.mode !== 'all' || !this.rootlessNetwork };
+  }
+
+  async applyPolicy(policy: EgressPolicy): Promise<void> {
+    const { mode } = parseEgressPolicy(policy);
+    if (mode !== 'all' && mode !== 'none') {
+      throw new NetworkError(
+        'unsupported',
+        'lists of hosts need a node that runs as root; without root only "everything" and "nothing" are possible',
+      );
+    }
+    if (this.settled && this.mode !== undefined && this.mode !== mode) {
+      throw new NetworkError(
+        'unsupported',
+        'without root the network policy of a sandbox cannot change after its start; make a new sandbox',
+      );
+    }
+    this.mode = mode;
+  }
+
+  async release(): Promise<void> {}
+}
