@@ -1,0 +1,211 @@
+//! cgroup v2 of the guest: `/sandlot-agent` holds the agent alone, `/sandbox/<n>` one exec each, so that a
+//! whole process tree can be found and killed however it has detached itself, and so that the kernel
+//! counts its out-of-memory kills apart. Everything goes through open descriptors: it keeps working when a
+//! user unmounts `/sys/fs/cgroup`.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::os;
+
+/// What Docker and systemd expect to find enabled below the root.
+const ROOT_CONTROLLERS: [&str; 5] = ["cpuset", "cpu", "io", "memory", "pids"];
+/// How deep a user's own cgroups below an exec are followed.
+const DEPTH_MAX: usize = 16;
+/// Control files are small; pids of one exec are cut here.
+const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
+/// Folders waiting to become empty; the oldest is forgotten beyond that (the kernel keeps it).
+const LINGERING_MAX: usize = 4_096;
+
+/// The mounted hierarchy.
+pub struct Cgroups {
+    sandbox: OwnedFd,
+    next: Cell<u64>,
+    lingering: RefCell<Vec<Rc<ExecCgroup>>>,
+}
+
+/// The cgroup of one exec.
+pub struct ExecCgroup {
+    parent: RawFd,
+    name: CString,
+    folder: OwnedFd,
+}
+
+impl Cgroups {
+    /// Prepares a fresh cgroup2 mount and moves the agent into its own group.
+    pub fn set_up(mount_point: &Path) -> io::Result<Cgroups> {
+        let root = os::open(mount_point, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        let agent = make_folder(&root, c"sandlot-agent")?;
+        write_file(&agent, "cgroup.procs", "0")?;
+        for controller in ROOT_CONTROLLERS {
+            // A kernel without one of them is still a usable machine.
+            let _ = write_file(&root, "cgroup.subtree_control", &format!("+{controller}"));
+        }
+        let sandbox = make_folder(&root, c"sandbox")?;
+        // Memory alone: each more makes a new group, and so each exec, slower.
+        let _ = write_file(&sandbox, "cgroup.subtree_control", "+memory");
+        Ok(Cgroups {
+            sandbox,
+            next: Cell::new(1),
+            lingering: RefCell::new(Vec::new()),
+        })
+    }
+
+    /// Limits all execs together to a fraction of one CPU or more.
+    pub fn set_cpu_limit(&self, cpus: f64) -> io::Result<()> {
+        const PERIOD_US: f64 = 100_000.0;
+        let quota = (cpus * PERIOD_US).round().max(1_000.0) as u64;
+        write_file(&self.sandbox, "cpu.max", &format!("{quota} {PERIOD_US}"))
+    }
+
+    /// A new group.
+    pub fn create(&self) -> io::Result<Rc<ExecCgroup>> {
+        let number = self.next.get();
+        self.next.set(number + 1);
+        let name = os::c_string(number.to_string())?;
+        let folder = make_folder(&self.sandbox, &name)?;
+        Ok(Rc::new(ExecCgroup {
+            parent: self.sandbox.as_raw_fd(),
+            name,
+            folder,
+        }))
+    }
+
+    /// Removes the group of an exec that has ended, now or when its background processes have gone.
+    pub fn release(&self, group: Rc<ExecCgroup>) {
+        self.sweep();
+        if !group.remove() {
+            let mut lingering = self.lingering.borrow_mut();
+            if lingering.len() >= LINGERING_MAX {
+                lingering.remove(0);
+            }
+            lingering.push(group);
+        }
+    }
+
+    /// Removes groups that have become empty. Called when processes have been reaped.
+    pub fn sweep(&self) {
+        self.lingering.borrow_mut().retain(|group| !group.remove());
+    }
+}
+
+impl ExecCgroup {
+    /// The open folder, for CLONE_INTO_CGROUP.
+    pub fn fd(&self) -> RawFd {
+        self.folder.as_raw_fd()
+    }
+
+    /// All processes in it and in groups a user made below it.
+    pub fn pids(&self) -> Vec<i32> {
+        let mut pids = Vec::new();
+        collect_pids(&self.folder, DEPTH_MAX, &mut pids);
+        pids
+    }
+
+    /// Nothing runs in it any more.
+    pub fn is_empty(&self) -> bool {
+        read_file(&self.folder, "cgroup.events").is_ok_and(|events| events.contains("populated 0"))
+    }
+
+    /// Kills everything in it at once.
+    pub fn kill(&self) -> io::Result<()> {
+        write_file(&self.folder, "cgroup.kill", "1")
+    }
+
+    /// Processes of it that the kernel killed for want of memory.
+    pub fn oom_kills(&self) -> u64 {
+        let events = read_file(&self.folder, "memory.events").unwrap_or_default();
+        let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    }
+
+    fn remove(&self) -> bool {
+        if !self.is_empty() {
+            return false;
+        }
+        remove_children(&self.folder, DEPTH_MAX);
+        // SAFETY: a NUL-terminated name in a folder that stays open.
+        unsafe { libc::unlinkat(self.parent, self.name.as_ptr(), libc::AT_REMOVEDIR) == 0 }
+    }
+}
+
+fn make_folder(parent: &OwnedFd, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
+    // SAFETY: a NUL-terminated name in an open folder.
+    let made = unsafe { libc::mkdirat(parent.as_raw_fd(), name.as_ptr(), 0o755) };
+    if made < 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
+        return Err(io::Error::last_os_error());
+    }
+    open_folder(parent, name.to_str().unwrap_or_default())
+}
+
+fn open_folder(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    os::open_at(
+        parent.as_raw_fd(),
+        Path::new(name),
+        libc::O_RDONLY | libc::O_DIRECTORY,
+        0,
+    )
+}
+
+fn write_file(folder: &OwnedFd, name: &str, text: &str) -> io::Result<()> {
+    let file = os::open_at(folder.as_raw_fd(), Path::new(name), libc::O_WRONLY, 0)?;
+    std::fs::File::from(file).write_all(text.as_bytes())
+}
+
+fn read_file(folder: &OwnedFd, name: &str) -> io::Result<String> {
+    let file = os::open_at(folder.as_raw_fd(), Path::new(name), libc::O_RDONLY, 0)?;
+    let mut text = String::new();
+    std::fs::File::from(file)
+        .take(FILE_MAX_BYTES)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn child_folders(folder: &OwnedFd) -> Vec<String> {
+    let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    let Ok(entries) = std::fs::read_dir(path) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+fn collect_pids(folder: &OwnedFd, depth: usize, pids: &mut Vec<i32>) {
+    let listed = read_file(folder, "cgroup.procs").unwrap_or_default();
+    pids.extend(
+        listed
+            .lines()
+            .filter_map(|line| line.parse::<i32>().ok())
+            .filter(|&pid| pid > 0),
+    );
+    if depth == 0 {
+        return;
+    }
+    for name in child_folders(folder) {
+        if let Ok(child) = open_folder(folder, &name) {
+            collect_pids(&child, depth - 1, pids);
+        }
+    }
+}
+
+fn remove_children(folder: &OwnedFd, depth: usize) {
+    if depth == 0 {
+        return;
+    }
+    for name in child_folders(folder) {
+        if let Ok(child) = open_folder(folder, &name) {
+            remove_children(&child, depth - 1);
+        }
+        if let Ok(name) = os::c_string(name) {
+            // SAFETY: a NUL-terminated name in an open folder.
+            unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) };
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! One exec: the command, from its start until it is forgotten.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::contract::{ExecEnd, ExecInfo, ExecStarted};
+use super::frame::{self, kind};
+use super::input::Input;
+use super::output::Output;
+use super::recent::RecentIds;
+
+/// One command. It runs while `end` is empty; `supervise` alone fills that.
+pub struct Exec {
+    /// Session id, or a random one.
+    pub id: String,
+    /// It outlives its stream and is found by its id afterwards.
+    pub session: bool,
+    /// Kept until the machine ends.
+    pub is_start_command: bool,
+    /// Program and arguments, for lists.
+    pub argv: Vec<String>,
+    /// Working directory, if one was asked for.
+    pub cwd: Option<String>,
+    /// 0 when it could not be run.
+    pub pid: i32,
+    /// What it writes.
+    pub output: Output,
+    /// What it reads.
+    pub input: Input,
+    /// Its terminal, for resizing.
+    pub terminal: RefCell<Option<Rc<OwnedFd>>>,
+    /// Signals that were sent.
+    pub signals: RecentIds,
+    /// Somebody asked for the end of its process tree.
+    pub cancel: Notify,
+    /// The command itself has been reaped: its pid must not be signalled any more.
+    pub reaped: Cell<bool>,
+    end: RefCell<Option<ExecEnd>>,
+    ended_at: Cell<Option<Instant>>,
+}
+
+/// What is known of a command at its birth.
+pub struct NewExec {
+    /// See [`Exec`].
+    pub id: String,
+    /// See [`Exec`].
+    pub session: bool,
+    /// See [`Exec`].
+    pub is_start_command: bool,
+    /// See [`Exec`].
+    pub argv: Vec<String>,
+    /// See [`Exec`].
+    pub cwd: Option<String>,
+    /// See [`Exec`].
+    pub pid: i32,
+    /// See [`Exec`].
+    pub output: Output,
+    /// See [`Exec`].
+    pub input: Input,
+    /// See [`Exec`].
+    pub terminal: Option<Rc<OwnedFd>>,
+}
+
+impl Exec {
+    /// A command that has just been started, or could not be.
+    pub fn new(new: NewExec) -> Exec {
+        Exec {
+            id: new.id,
+            session: new.session,
+            is_start_command: new.is_start_command,
+            argv: new.argv,
+            cwd: new.cwd,
+            pid: new.pid,
+            output: new.output,
+            input: new.input,
+            terminal: RefCell::new(new.terminal),
+            signals: RecentIds::default(),
+            cancel: Notify::new(),
+            reaped: Cell::new(new.pid == 0),
+            end: RefCell::new(None),
+            ended_at: Cell::new(None),
+        }
+    }
+
+    /// The first answer frame.
+    pub fn start_frame(&self) -> bytes::Bytes {
+        let started = ExecStarted {
+            id: &self.id,
+            pid: self.pid,
+        };
+        frame::encode(kind::START, &serde_json::to_vec(&started).unwrap_or_default())
+    }
+
+    /// Records the end and tells all who are attached.
+    pub fn finish(&self, mut end: ExecEnd) {
+        end.dropped_bytes = if self.session {
+            self.output.dropped_bytes()
+        } else {
+            0
+        };
+        self.input.close();
+        self.terminal.borrow_mut().take();
+        self.output.finish(frame::encode(
+            kind::END,
+            &serde_json::to_vec(&end).unwrap_or_default(),
+        ));
+        *self.end.borrow_mut() = Some(end);
+        self.ended_at.set(Some(Instant::now()));
+    }
+
+    /// It still runs, or its output is still being handed on.
+    pub fn is_running(&self) -> bool {
+        self.end.borrow().is_none()
+    }
+
+    /// When it ended.
+    pub fn ended_at(&self) -> Option<Instant> {
+        self.ended_at.get()
+    }
+
+    /// For the list.
+    pub fn info(&self) -> ExecInfo {
+        ExecInfo {
+            id: self.id.clone(),
+            pid: self.pid,
+            argv: self.argv.clone(),
+            cwd: self.cwd.clone(),
+            session: self.session,
+            end: self.end.borrow().clone(),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! One request: found by method and path, and given to the part that answers it.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::{Request, StatusCode};
+
+use super::answer::Answer;
+use super::error::CallError;
+use super::query::Query;
+use crate::agent::Agent;
+use crate::channel::connection::InputWindow;
+use crate::exec::stream;
+use crate::{health, init};
+
+/// Answers one request; runs as a task of its own.
+pub async fn handle(
+    agent: Rc<Agent>,
+    window: Rc<InputWindow>,
+    request: Request<RecvStream>,
+    response: SendResponse<Bytes>,
+) {
+    let (head, mut body) = request.into_parts();
+    let answer = Answer::new(response);
+    let query = match Query::parse(head.uri.query()) {
+        Ok(query) => query,
+        Err(error) => return answer.refuse(&error),
+    };
+    let segments: Vec<&str> = head
+        .uri
+        .path()
+        .split('/')
+        .filter(|segment| !segment.is_empty())
+        .collect();
+    match (head.method.as_str(), segments.as_slice()) {
+        ("GET", ["health"]) => answer.json(Ok(health::health(&agent))),
+        ("POST", ["init"]) => answer.json(init::post_init(&agent, &mut body).await),
+        ("POST", ["exec"]) => stream::post_exec(agent, window, body, answer).await,
+        ("GET", ["exec"]) => answer.json(Ok(agent.execs.list())),
+        ("POST", ["exec", id, "attach"]) => stream::post_attach(agent, window, id, body, answer).await,
+        ("POST", ["exec", id, "input"]) => {
+            answer.json(stream::post_input(&agent, id, &query, &mut body).await);
+        }
+        ("POST", ["exec", id, "signal"]) => answer.json(stream::post_signal(&agent, id, &query)),
+        ("POST", ["exec", id, "resize"]) => answer.json(stream::post_resize(&agent, id, &query)),
+        ("POST", ["start-command"]) => answer.json(stream::post_start_command(&agent, &mut body).await),
+        (method, _) => {
+            let message = format!("the guest agent has no call {method} {}", head.uri.path());
+            answer.refuse(&CallError::new(StatusCode::NOT_FOUND, "ENOSYS", message));
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The guest agent of Sandlot: process 1 of every guest. One binary with these faces, told apart here and
+//! nowhere else:
+//!
+//! * `modprobe`, by the name it is called: the kernel's module helper (`modprobe`);
+//! * `@agent-probe`, by its argument zero: does nothing and succeeds (proves that commands can run);
+//! * process 1: the agent itself (`boot`);
+//! * with arguments: an agent without a machine, for tests (`folder`), or its version.
+
+mod agent;
+mod channel;
+mod cli;
+mod exec;
+mod folder;
+mod health;
+mod http;
+mod init;
+mod log;
+mod os;
+mod place;
+mod runtime;
+mod sandbox;
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args_os()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let name = arguments.first().map_or("", String::as_str);
+    if name == exec::start::PROBE {
+        return ExitCode::SUCCESS;
+    }
+    match cli::parse(arguments.get(1..).unwrap_or_default()) {
+        Ok(cli::Command::Version) => {
+            println!("sandlot-agent {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Ok(cli::Command::ServeFolder {
+            socket_dir,
+            root,
+            die_with_parent,
+        }) => match folder::run(&socket_dir, root, die_with_parent) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("sandlot-agent: cannot serve in {}: {error}", socket_dir.display());
+                ExitCode::FAILURE
+            }
+        },
+        Err(reason) => {
+            eprintln!("sandlot-agent: {reason}\n{}", cli::USAGE);
+            ExitCode::from(2)
+        }
+    }
+}

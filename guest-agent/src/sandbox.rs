@@ -1,0 +1,27 @@
+//! What a machine became by `/init`: whose it is, and what commands in it start from.
+
+use crate::exec::environment::Environment;
+
+/// Settings of the sandbox that this machine is.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    /// Its id.
+    pub id: String,
+    /// System, image, create and secrets, in this order.
+    pub environment: Environment,
+    /// The image's USER; empty: root.
+    pub user: String,
+    /// The image's WORKDIR; `/` if it has none.
+    pub working_dir: String,
+}
+
+impl Default for Sandbox {
+    fn default() -> Sandbox {
+        Sandbox {
+            id: String::new(),
+            environment: Environment::default(),
+            user: String::new(),
+            working_dir: "/".to_string(),
+        }
+    }
+}
