@@ -4,7 +4,7 @@
  * `rootfs/` builds, `store/` keeps files and records.
  */
 import { chmod } from 'node:fs/promises';
-import { resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { toImageError } from './fault.js';
 import { type ImportContext, importArchiveImage, importFolderImage } from './importers/import-image.js';
 import { DEFAULT_LIMITS, type ImageLimits } from './limits.js';
@@ -61,6 +61,9 @@ export async function openImageStore(options: ImageStoreOptions): Promise<ImageS
 /** An image as `list` and `get` show it. */
 type ListedImage = StoredImage & { holders: number; contentBytes: number };
 
+/** A digest or its beginning, as `image ls` shows them. */
+const DIGEST_START = /^(?:sha256:)?([0-9a-f]{6,64})$/;
+
 /** Tries of `acquire` when an image is removed between its pull and its hold. */
 const MAX_ACQUIRE_TRIES = 3;
 
@@ -94,6 +97,7 @@ class FileImageStore implements ImageStore {
   async load(): Promise<void> {
     // Children and machines of other users reach files below by their path.
     await chmod(this.files.root, 0o755);
+    await chmod(join(this.files.root, 'rootfs'), 0o755);
     await this.records.load();
     await crossCheck(this.parts);
   }
@@ -306,24 +310,25 @@ class FileImageStore implements ImageStore {
     return at === -1 ? undefined : this.records.images.get(name.slice(at + 1));
   }
 
-  /** As users call images: by name, digest, or the beginning of a digest if it is unique. */
+  /** As users call images: by name, by digest, or by the beginning of a digest if it is unique. */
   private lookup(reference: string): ImageRecord | undefined {
-    const hex = /^(?:sha256:)?([0-9a-f]{6,64})$/.exec(reference)?.[1];
-    if (hex !== undefined) {
-      const found = [...this.records.images.values()].filter(({ digest }) =>
-        digest.startsWith(`sha256:${hex}`),
-      );
-      if (found.length === 1) return found[0];
-      if (reference.startsWith('sha256:')) return undefined;
-    }
+    const named = reference.startsWith('sha256:') ? undefined : this.byName(reference);
+    const hex = DIGEST_START.exec(reference)?.[1];
+    if (named || hex === undefined) return named;
+    const found = [...this.records.images.values()].filter(({ digest }) =>
+      digest.startsWith(`sha256:${hex}`),
+    );
+    return found.length === 1 ? found[0] : undefined;
+  }
+
+  private byName(reference: string): ImageRecord | undefined {
     return this.find(canonicalReference(parseReference(reference)));
   }
 
   /** The name of an image that the user meant, or its first. */
   private nameIn(image: ImageRecord, reference: string): string {
     const refs = this.records.refsOf(image.digest).map((ref) => ref.reference);
-    const isDigestText = /^(?:sha256:)?[0-9a-f]{6,64}$/.test(reference);
-    const asked = isDigestText ? undefined : canonicalReference(parseReference(reference));
+    const asked = reference.startsWith('sha256:') ? '' : canonicalReference(parseReference(reference));
     return refs.find((name) => name === asked) ?? refs[0] ?? withoutTag(image);
   }
 

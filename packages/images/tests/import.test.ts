@@ -249,6 +249,25 @@ describe('bad archives', () => {
     expect((await store.prune()).freedBytes).toBe(0);
   });
 
+  test('a sender that falls silent does not keep a cancelled import, nor the store from closing', async () => {
+    let wake = () => {};
+    async function* silent() {
+      yield ROOTFS.subarray(0, 600);
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+    }
+    const store = await scratchStore();
+    const abort = new AbortController();
+    const cancelled = failureOf(store.importArchive(silent(), 'a', { signal: abort.signal }));
+    setTimeout(() => abort.abort(), 50);
+    expect(await cancelled).toMatchObject({ code: 'aborted' });
+    const closed = failureOf(store.importArchive(silent(), 'a'));
+    await store.close();
+    expect(await closed).toMatchObject({ code: 'aborted' });
+    wake();
+  });
+
   test('a missing blob, a wrong digest, a wrong diff id, a strange layer', async () => {
     const layout = await newLayout();
     const tar = buildTar([{ name: 'x', content: 'y' }]);

@@ -27,6 +27,7 @@ const ENTRIES: FixtureEntry[] = [
   },
   { name: 'bin/hard', type: 'hardlink', linkName: 'bin/sudo' },
   { name: 'long', xattrs: { 'user.large': Buffer.alloc(3000, 7), 'user.nul': Buffer.from([0, 34, 92, 10]) } },
+  { name: 'acl', type: 'dir', mode: 0o770, xattrs: { 'system.posix_acl_access': acl() } },
   { name: 'null', type: 'char', deviceMajor: 1, deviceMinor: 3, mode: 0o666 },
   { name: 'link', type: 'symlink', linkName: `/${'t'.repeat(1500)}` },
 ];
@@ -41,6 +42,25 @@ function capability(): Buffer {
 
 function tarOf(text: string): Buffer {
   return buildTar([...ENTRIES, { name: 'text', content: text }]);
+}
+
+/** user::rwx user:5:rwx group::rwx mask::rwx other::---, as in linux/posix_acl_xattr.h */
+function acl(): Buffer {
+  const entries = [
+    [0x01, 7, -1],
+    [0x02, 7, 5],
+    [0x04, 7, -1],
+    [0x10, 7, -1],
+    [0x20, 0, -1],
+  ] as const;
+  const bytes = Buffer.alloc(4 + 8 * entries.length);
+  bytes.writeUInt32LE(2, 0);
+  entries.forEach(([tag, permissions, id], i) => {
+    bytes.writeUInt16LE(tag, 4 + 8 * i);
+    bytes.writeUInt16LE(permissions, 6 + 8 * i);
+    bytes.writeInt32LE(id, 8 + 8 * i);
+  });
+  return bytes;
 }
 
 async function hashOf(path: string): Promise<string> {
@@ -95,6 +115,7 @@ describe('the rootfs file', () => {
         [hex('user.large')]: Buffer.alloc(3000, 7).toString('hex'),
         [hex('user.nul')]: '00225c0a',
       });
+      expect(at('acl').xattrs[hex('system.posix_acl_access')]).toBe(acl().toString('hex'));
       expect(at('bin/sudo')).toMatchObject({ mode: 0o104755, mtime: '1500000000000000042', links: 2 });
       expect(at('null')).toMatchObject({ mode: 0o020666, device: 0x103 });
       expect(Buffer.from(at('link').target, 'hex')).toHaveLength(1501);

@@ -78,8 +78,7 @@ async function receive(
   const file = await open(path, 'wx+', 0o600);
   let received = 0;
   try {
-    for await (const chunk of archive) {
-      throwIfAborted(options.signal, 'receiving the archive');
+    for await (const chunk of untilAborted(archive, options.signal)) {
       received += chunk.length;
       if (received > options.limits.maxBlobBytes) {
         throw new ImageError('too-large', `the archive has more than ${options.limits.maxBlobBytes} bytes`);
@@ -119,4 +118,34 @@ async function unpackAndList(
   reader.finish();
   if (entries === 0) throw new ImageError('invalid-layer', 'the archive has no files in it');
   return { members, entries, digest: `sha256:${hash.digest('hex')}`, size };
+}
+
+/** The stream, except that a sender who falls silent does not keep us when the import is cancelled. */
+async function* untilAborted(
+  archive: AsyncIterable<Uint8Array>,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  const iterator = archive[Symbol.asyncIterator]();
+  let giveUp: () => void = () => undefined;
+  const aborted = new Promise<undefined>((resolve) => {
+    giveUp = () => resolve(undefined);
+    signal.addEventListener('abort', giveUp, { once: true });
+  });
+  let isDone = false;
+  try {
+    for (;;) {
+      throwIfAborted(signal, 'receiving the archive');
+      const result = await Promise.race([iterator.next(), aborted]);
+      if (result === undefined) continue;
+      if (result.done) {
+        isDone = true;
+        return;
+      }
+      yield result.value;
+    }
+  } finally {
+    signal.removeEventListener('abort', giveUp);
+    // Not awaited: a generator that waits for its sender would not come back either.
+    if (!isDone) iterator.return?.()?.catch(() => undefined);
+  }
 }

@@ -5,6 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import { type FileHandle, open } from 'node:fs/promises';
+import { throwIfAborted } from '../fault.js';
 import type { ImageLimits } from '../limits.js';
 import type { ChildUser } from '../process/child.js';
 import { ImageError } from '../store.js';
@@ -38,6 +39,10 @@ export async function unpackLayer(options: UnpackOptions): Promise<FileHandle> {
   let target: FileHandle | undefined;
   try {
     const isPlain = detectCompression(await readHead(blob), what) === 'plain';
+    if (isPlain && options.digest === options.diffId) {
+      await indexPlain(blob, options);
+      return blob;
+    }
     if (!isPlain) target = await open(options.temporaryPath, 'wx+', 0o600);
     const reader = new TarReader(options.limits, options.onEntry);
     const algorithm = options.diffId.split(':')[0]!;
@@ -68,6 +73,30 @@ export async function unpackLayer(options: UnpackOptions): Promise<FileHandle> {
     await target?.close().catch(() => undefined);
     throw error;
   }
+}
+
+/** What a read of headers fetches at once, and the content from which on it is worth to jump. */
+const INDEX_CHUNK = 128 * 1024;
+
+/** A plain layer was hashed when it was stored, and its content need not be looked at: only headers are read. */
+async function indexPlain(blob: FileHandle, options: UnpackOptions): Promise<void> {
+  const { size } = await blob.stat();
+  if (size > options.limits.maxLayerBytes) {
+    throw new ImageError('too-large', `layer ${options.digest} has ${size} bytes, more than the limit here`);
+  }
+  const reader = new TarReader(options.limits, options.onEntry);
+  const buffer = Buffer.allocUnsafe(INDEX_CHUNK);
+  for (let position = 0; position < size; ) {
+    throwIfAborted(options.signal, `reading layer ${options.digest}`);
+    const jump = Math.min(reader.skippableBytes, size - position);
+    if (jump > 0) reader.skip(jump);
+    const { bytesRead } = await blob.read(buffer, 0, buffer.length, position + jump);
+    reader.write(buffer.subarray(0, bytesRead));
+    options.onBytes?.(jump + bytesRead);
+    position += jump + bytesRead;
+    if (bytesRead === 0) break;
+  }
+  reader.finish();
 }
 
 /** Leaves holes for zeros, so that an archive of nothing costs no disk. */

@@ -8,7 +8,7 @@ import { printable } from '../merge/resolve-path.js';
 import type { TreeNode } from '../merge/tree.js';
 import { type ChildUser, startChild } from '../process/child.js';
 import { ImageError } from '../store.js';
-import type { Ext4Time } from './ext4-time.js';
+import { BUILD_EPOCH_SECONDS, type Ext4Time } from './ext4-time.js';
 
 /** Host-specific ones that no unpacker sets either. */
 const IGNORED_XATTRS = new Set(['security.selinux', 'system.nfs4_acl']);
@@ -87,7 +87,7 @@ export class SecondPass {
         argv: ['debugfs', '-w', '-f', '-', '/proc/self/fd/3'],
         user,
         stdio: [commands.fd, 'ignore', 'pipe', image.fd, values.fd],
-        env: { SOURCE_DATE_EPOCH: '0', DEBUGFS_PAGER: '', PAGER: '' },
+        env: { SOURCE_DATE_EPOCH: `${BUILD_EPOCH_SECONDS}`, DEBUGFS_PAGER: '', PAGER: '' },
         signal,
       });
       const { code, signal: killedBy, stderr } = await child.exit;

@@ -85,6 +85,18 @@ export class TarReader {
     }
   }
 
+  /** Bytes of content that come next and that the reader does not look at: see {@link skip}. */
+  get skippableBytes(): number {
+    return this.state === 'skip' ? this.skipBytes : 0;
+  }
+
+  /** Instead of writing them: the next bytes, at most {@link skippableBytes}, were left out by the caller. */
+  skip(bytes: number): void {
+    this.skipBytes -= bytes;
+    this.position += bytes;
+    if (this.skipBytes === 0) this.state = 'header';
+  }
+
   /** To be called at the end of the input; throws `truncated` if an entry is incomplete. */
   finish(): void {
     const isClean = this.state === 'end' || (this.state === 'header' && this.filled === 0);
