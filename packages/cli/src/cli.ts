@@ -12,17 +12,25 @@ export async function runCli(args: readonly string[], context: CliContext): Prom
   const program = buildProgram(context, (result) => {
     code = result;
   });
-  const failedCode = () => (isRun(args) ? exitCodes.notRun : exitCodes.failed);
   try {
     await program.parseAsync(normalizeRunArguments(args, program), { from: 'user' });
     return code;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
-    const failure = describeFailure(error, args, failedCode());
+    const failure = describeFailure(error, args, await failedCode(args, error));
     if (wantsJson(args)) context.stderr.write(`${JSON.stringify({ error: failure.json })}\n`);
     else context.stderr.write(failure.text);
     return failure.exitCode;
   }
+}
+
+/** The server's table of errors has a code for each; `run` has one of its own, apart from those of commands. */
+async function failedCode(args: readonly string[], error: unknown): Promise<number> {
+  if (isRun(args)) return exitCodes.notRun;
+  const { code } = error as { code?: unknown };
+  if (typeof code !== 'string') return exitCodes.failed;
+  const { errorTable, isErrorCode } = await import('@sandlot/sdk/error-table');
+  return isErrorCode(code) ? errorTable[code].exitCode : exitCodes.failed;
 }
 
 function isRun(args: readonly string[]): boolean {

@@ -100,7 +100,7 @@ function zsh(nodes: CompletionNode[]): string {
       ...node.options.flatMap(({ flags, description }) => flags.map((flag) => `${flag}:${description}`)),
     ];
     const lines = words.map((word) => `        ${quote(escapeColons(word))}`).join('\n');
-    return `      ${quote(node.path)})\n        words=(\n${lines}\n        ) ;;`;
+    return `      ${quote(node.path)})\n        offers=(\n${lines}\n        ) ;;`;
   });
   const paths = nodes
     .filter(({ path }) => path !== '')
@@ -109,8 +109,8 @@ function zsh(nodes: CompletionNode[]): string {
 # zsh completion for sandlot; made by \`sandlot completion zsh\`
 _sandlot() {
   local at='' next='' word
-  local -a words ids
-  for word in \${words_before:-\${(@)words[2,CURRENT-1]}}; do
+  local -a typed=("\${(@)words}") offers ids
+  for word in \${(@)typed[2,CURRENT-1]}; do
     [[ $word == -- ]] && { _files; return; }
     next="\${at:+$at }$word"
     case $next in
@@ -121,10 +121,15 @@ ${paths.join('\n')}
 ${cases.join('\n')}
   esac
 ${idCase(nodes, (condition) => `  if ${condition.replace('$path', '$at')}; then\n    ids=(\${(f)"$(sandlot ls --quiet 2>/dev/null)"})\n    compadd -a ids\n  fi`)}
-  _describe -t commands sandlot words
+  _describe -t commands sandlot offers
   _files
 }
-compdef _sandlot sandlot
+# Found through fpath, this file is the body of the function; sourced, it has to announce it.
+if [[ $funcstack[1] == _sandlot ]]; then
+  _sandlot "$@"
+else
+  compdef _sandlot sandlot
+fi
 `;
 }
 
@@ -141,7 +146,8 @@ function fish(nodes: CompletionNode[]): string {
     '  test "$here" = "$argv[1]"; or string match -q -- "$argv[1] *" "$here"',
     'end',
     'function __sandlot_exactly',
-    '  test (__sandlot_path) = "$argv[1]"',
+    '  set -l here (__sandlot_path)',
+    '  test "$here" = "$argv[1]"',
     'end',
   ];
   for (const node of nodes) {
@@ -150,7 +156,7 @@ function fish(nodes: CompletionNode[]): string {
         `complete -c sandlot -f -n ${quote(`__sandlot_exactly ${quote(node.path)}`)} -a ${quote(name)} -d ${quote(description)}`,
       );
     }
-    const condition = node.path === '' ? '__sandlot_exactly ""' : `__sandlot_at ${quote(node.path)}`;
+    const condition = `${node.path === '' ? '__sandlot_exactly' : '__sandlot_at'} ${quote(node.path)}`;
     for (const { flags, description, takesValue, choices } of node.options) {
       const named = flags.map((flag) =>
         flag.startsWith('--') ? `-l ${flag.slice(2)}` : `-s ${flag.slice(1)}`,

@@ -58,8 +58,9 @@ Examples:
 
 An ID may be shortened to any unique beginning. Results go to stdout, progress and hints to stderr.
 Environment: SANDLOT_URL, SANDLOT_API_KEY, SANDLOT_DATA.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted; \`run\` passes on the command's own code,
-124 when its time is over, 125 when the command could not be run.`,
+Exit codes: 0 done, 1 failed (64 to 78: refused by the server, see docs/errors.md), 2 wrong usage,
+130 interrupted; \`run\` passes on the command's own code, 124 when its time is over, 125 when the
+command could not be run.`,
   );
   return program;
 }

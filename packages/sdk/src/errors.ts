@@ -65,7 +65,7 @@ export class NotFoundError extends SandlotError {}
 export class FileNotFoundError extends NotFoundError {}
 /** 409: the thing is in a state that forbids this. */
 export class ConflictError extends SandlotError {}
-/** 400 or 422: the request is wrong; `problems` names each field, where the server did. */
+/** 400, 405, 415 or 422: the request is wrong; `problems` names each field, where the server did. */
 export class ValidationError extends SandlotError {
   constructor(
     message: string,

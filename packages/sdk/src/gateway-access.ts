@@ -2,16 +2,8 @@
  * Where the gateway of a sandbox is and the token for it: asked once, kept until shortly before it
  * expires, asked again after a 401. One per client; used by the gateway client and the exec stream.
  */
+import type { GatewayAuth } from '@sandlot/protocol';
 import type { ApiClient, CallOptions } from './http/api-client.js';
-
-/** Answer of `POST /sandbox/{id}/auth`, and `gatewayAuth` in the answer of a create. */
-export interface GatewayAuth {
-  token: string;
-  gateway_url: string;
-  user_ns: string;
-  job_id: string;
-  expires_at: string;
-}
 
 /** A base URL and a token for one sandbox. */
 export interface GatewayEntry {

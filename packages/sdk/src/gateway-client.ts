@@ -2,6 +2,7 @@
  * REST calls of one sandbox's gateway (files, stat): token, one re-auth after a 401, short repeats
  * while the sandbox is between states, and an error that says why it does not run.
  */
+import type { ErrorContext } from '@sandlot/protocol';
 import { AuthenticationError, ConflictError, SandboxNotRunningError } from './errors.js';
 import type { GatewayAccess, GatewayEntry } from './gateway-access.js';
 import { type ApiClient, type CallOptions, queryString } from './http/api-client.js';
@@ -11,14 +12,6 @@ import type { TransportResponse } from './http/transport.js';
 
 /** Pauses after a 409 of a sandbox that is said to run (adopted again after a restart, say). */
 const notYetPausesMs = [250, 500, 1_000];
-
-/** `GET /sandbox/{id}/error-context`. */
-export interface ErrorContext {
-  /** State on the wire. */
-  status: string;
-  errorType: string | null;
-  errorMessage: string | null;
-}
 
 /** One call of the gateway. */
 export interface GatewayCall extends CallOptions {

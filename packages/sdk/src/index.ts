@@ -1,4 +1,14 @@
 /** `@sandlot/sdk`: everything that is public. The list is tested (`tests/exports.test.ts`). */
+export type {
+  ApiKey,
+  CreatedKey,
+  ErrorContext,
+  SystemStatus,
+  Team,
+  TeamMember,
+  User,
+  WhoAmI,
+} from '@sandlot/protocol';
 export { defaultUrl, Sandlot, type SandlotOptions, sdkVersion } from './client.js';
 export * from './errors.js';
 export type {
@@ -13,9 +23,7 @@ export type { SandboxProcess } from './exec/process.js';
 export { signalName, signalNumber } from './exec/signals.js';
 export type { SkipReport } from './files/pack-directory.js';
 export type { FileWindow, SandboxFileStat, TransferOptions, UploadResult } from './files/sandbox-files.js';
-export type { ErrorContext } from './gateway-client.js';
 export type { CallOptions } from './http/api-client.js';
-export type { KeyInfo, TeamInfo, UserInfo } from './resources/accounts.js';
 export type { ImageDetails, ImageEvent, ImageInfo, ImageProgress } from './resources/images.js';
 export {
   type CreateSandbox,
@@ -27,5 +35,4 @@ export {
   type SandboxStatus,
 } from './resources/sandbox-types.js';
 export type { WaitOptions } from './resources/sandboxes.js';
-export type { ServerStatus } from './resources/server.js';
 export { Sandbox } from './sandbox.js';

@@ -1,10 +1,12 @@
 /** A handle on one sandbox: commands, files, state, end. Made by `client.sandboxes`. */
+
+import type { ErrorContext } from '@sandlot/protocol';
 import { CommandChannel, loadExecModules } from './exec/command-channel.js';
 import type { ExecOptions, RunOptions, RunResult } from './exec/exec-types.js';
 import type { SandboxProcess } from './exec/process.js';
 import { SandboxFiles } from './files/sandbox-files.js';
 import type { GatewayAccess } from './gateway-access.js';
-import type { ErrorContext, GatewayClient } from './gateway-client.js';
+import type { GatewayClient } from './gateway-client.js';
 import type { ApiClient, CallOptions } from './http/api-client.js';
 import type { SandboxInfo } from './resources/sandbox-types.js';
 import type { Sandboxes, WaitOptions } from './resources/sandboxes.js';

@@ -1,5 +1,7 @@
 /** API calls: key, retries, idempotency, error mapping, deadlines, cancelling, pages. */
 import { afterEach, describe, expect, it } from 'vitest';
+import { errorTable } from '../src/error-table.js';
+import { errorFromBody } from '../src/http/error-answer.js';
 import {
   AbortedError,
   AuthenticationError,
@@ -156,6 +158,14 @@ describe('errors', () => {
       message: 'it failed because',
       name: errorClass.name,
     });
+  });
+
+  it("of the server's table each have a class of their own kind", () => {
+    for (const [code, { status }] of Object.entries(errorTable)) {
+      const error = errorFromBody('x', status, { code, detail: 'd' }, '', () => undefined);
+      expect(error.constructor, code).not.toBe(SandlotError);
+      expect(error).toMatchObject({ code, status });
+    }
   });
 
   it('name each wrong field', async () => {

@@ -25,13 +25,15 @@ export const list: ActionModule<[], OutputOptions> = {
     const now = Date.now();
     context.out.line(
       table(
-        ['ID', 'NAME', 'USER', 'AGE', 'LAST USED'],
+        ['ID', 'NAME', 'KEY', 'USER', 'AGE', 'LAST USED', 'REVOKED'],
         keys.map((key) => [
           key.id,
           key.name,
+          `${key.prefix}…`,
           key.userName,
           age(key.createdAt, now),
           age(key.lastUsedAt, now),
+          key.revokedAt ? 'yes' : '',
         ]),
       ),
     );

@@ -10,7 +10,7 @@ export const create: ActionModule<[string], OutputOptions> = {
   async run(context, [name], options) {
     const team = await (await adminClient(context)).accounts.createTeam(name);
     if (options.output === 'json') context.out.json(team);
-    else context.out.line(team.id);
+    else context.out.line(team.teamId);
   },
 };
 
@@ -28,13 +28,17 @@ export const add: ActionModule<[string, string], { role: string }> = {
 /** `team ls`. */
 export const list: ActionModule<[], OutputOptions> = {
   async run(context, _args, options) {
-    const teams = await (await adminClient(context)).accounts.listTeams();
+    const { accounts } = await adminClient(context);
+    const teams = [];
+    for await (const team of accounts.listTeams()) {
+      teams.push({ ...team, members: await accounts.listTeamMembers(team.teamId) });
+    }
     if (options.output === 'json') return context.out.json(teams);
     context.out.line(
       table(
         ['ID', 'NAME', 'MEMBERS', 'AGE'],
         teams.map((team) => [
-          team.id,
+          team.teamId,
           team.name,
           team.members
             .map(({ userName, role }) => (role === 'admin' ? `${userName} (admin)` : userName))

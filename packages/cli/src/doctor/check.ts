@@ -28,7 +28,7 @@ export interface DoctorHost {
   /** True when the TCP address can be listened on. */
   canListen(host: string, port: number): Promise<boolean>;
   /** Answer of `GET /api/v1/status`, when the server runs. */
-  serverStatus: { version: string; accelerator?: string; acceleratorReason?: string } | undefined;
+  serverStatus: { accelerator: string | null; acceleratorReason: string | null } | undefined;
 }
 
 /** A finding without advice. */

@@ -6,7 +6,12 @@ import { type Binder, outputOption } from './binder.js';
 export function addAccountCommands(parent: Command, binder: Binder): void {
   const user = parent.command('user').description('users');
   binder.bind(
-    user.command('create').description('make a user').argument('<name>').addOption(outputOption()),
+    user
+      .command('create')
+      .description('make a user')
+      .argument('<name>')
+      .option('--admin', 'with all rights')
+      .addOption(outputOption()),
     async () => (await import('../actions/users.js')).create,
   );
   binder.bind(

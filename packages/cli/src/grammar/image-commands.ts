@@ -10,10 +10,6 @@ export function addImageCommands(parent: Command, binder: Binder): void {
       .command('pull')
       .description('pull an image from its registry and make it ready to start')
       .argument('<name>', 'image reference')
-      .option(
-        '--username <name>',
-        'for a registry that asks; the password comes from SANDLOT_REGISTRY_PASSWORD',
-      )
       .addOption(outputOption()),
     () => import('../actions/image-pull.js'),
   );

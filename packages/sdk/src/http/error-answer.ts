@@ -2,6 +2,7 @@
 import {
   AuthenticationError,
   ConflictError,
+  DeadlineError,
   FileNotFoundError,
   NotBuiltError,
   NotFoundError,
@@ -70,6 +71,8 @@ export function errorFromBody(
     (text.trim().slice(0, 300) || `${what} was answered with HTTP ${status}`);
   switch (status) {
     case 400:
+    case 405:
+    case 415:
     case 422:
       return new ValidationError(detail, fields, problems);
     case 401:
@@ -81,7 +84,7 @@ export function errorFromBody(
         ? new FileNotFoundError(detail, fields)
         : new NotFoundError(detail, fields);
     case 408:
-      return new SandlotError(detail, fields);
+      return new DeadlineError(detail, fields);
     case 409:
     case 410:
       return new ConflictError(detail, fields);

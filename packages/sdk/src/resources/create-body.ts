@@ -27,7 +27,7 @@ export function createBody(create: CreateSandbox): Record<string, unknown> {
 function startCommand(command: CreateSandbox['startCommand']): Record<string, unknown> {
   if (command === undefined) return {};
   if (typeof command === 'string') return { start_command: command };
-  if ('entrypoint' in command) return { use_entrypoint: true };
+  if ('entrypoint' in command) return { entrypoint: true };
   const [executable, ...args] = command;
   return { start_command: { executable, args } };
 }

@@ -35,19 +35,15 @@ export class Images {
   }
 
   /** Pulls an image and builds its rootfs. Ends with `{done}`; throws what failed. */
-  pull(
-    reference: string,
-    options: CallOptions & { credentials?: { username: string; password: string } | undefined } = {},
-  ): AsyncGenerator<ImageEvent> {
-    const { credentials, ...call } = options;
+  pull(reference: string, options: CallOptions = {}): AsyncGenerator<ImageEvent> {
     return progress(
       `pull of ${reference}`,
       this.api.lines({
         method: 'POST',
         path: '/images/local:pull',
-        body: { reference, ...(credentials ? { credentials } : {}) },
+        body: { reference },
         timeoutMs: silenceMs,
-        ...call,
+        ...options,
       }),
     );
   }

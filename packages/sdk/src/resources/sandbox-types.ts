@@ -1,59 +1,14 @@
 /** Sandboxes as the API shows them and as a create asks for them. */
+import type { Sandbox as WireSandbox } from '@sandlot/protocol';
 
 /** State of a sandbox. */
-export type SandboxStatus =
-  | 'PENDING'
-  | 'PROVISIONING'
-  | 'RUNNING'
-  | 'PAUSED'
-  | 'ERROR'
-  | 'TERMINATED'
-  | 'TIMEOUT';
+export type SandboxStatus = WireSandbox['status'];
 
 /** States that never change again. */
 export const endedStatuses: readonly SandboxStatus[] = ['ERROR', 'TERMINATED', 'TIMEOUT'];
 
 /** One sandbox, as `GET /sandbox/{id}` answers. Times are ISO 8601, UTC. */
-export interface SandboxInfo {
-  id: string;
-  name: string;
-  dockerImage: string;
-  status: SandboxStatus;
-  cpuCores: number;
-  memoryGB: number;
-  diskSizeGB: number;
-  timeoutMinutes: number;
-  idleTimeoutMinutes?: number | null;
-  startCommand?: { executable: string; args?: string[] } | string | null;
-  environmentVars?: Record<string, string> | null;
-  /** Names only; the values come as `***`. */
-  secrets?: Record<string, string> | null;
-  labels: string[];
-  createdAt: string;
-  updatedAt: string;
-  startedAt?: string | null;
-  terminatedAt?: string | null;
-  /** Of the start command, once it has ended. */
-  exitCode?: number | null;
-  errorType?: string | null;
-  errorMessage?: string | null;
-  terminationReason?: string | null;
-  userId?: string | null;
-  teamId?: string | null;
-  networkAllowlist?: string[] | null;
-  networkDenylist?: string[] | null;
-  /** Set while its image is pulled or built. */
-  pendingImageBuildId?: string | null;
-  /** Place in the queue while it waits for room. */
-  queuePosition?: number | null;
-  /** What the request became after rounding. */
-  effective?: { vcpus?: number; memoryMiB?: number; diskGiB?: number; [key: string]: unknown } | null;
-  /** Milliseconds of each stage of the start. */
-  timings?: Record<string, number> | null;
-  /** What it does now while it starts. */
-  stage?: string | null;
-  [key: string]: unknown;
-}
+export type SandboxInfo = Omit<WireSandbox, 'gatewayAuth'>;
 
 /** What a new sandbox is to be. */
 export interface CreateSandbox {
@@ -88,6 +43,8 @@ export interface ListSandboxes {
   /** Must have all of them. */
   labels?: readonly string[] | undefined;
   status?: SandboxStatus | undefined;
+  /** Ids that begin so. */
+  idPrefix?: string | undefined;
   /** Only those that have not ended. */
   activeOnly?: boolean | undefined;
   teamId?: string | undefined;

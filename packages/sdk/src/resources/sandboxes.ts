@@ -1,7 +1,7 @@
 /** `client.sandboxes`: create, find, wait for and delete sandboxes. */
+
+import type { ErrorContext, GatewayAuth } from '@sandlot/protocol';
 import { NotFoundError, SandboxNotRunningError, type SandlotError } from '../errors.js';
-import type { GatewayAuth } from '../gateway-access.js';
-import type { ErrorContext } from '../gateway-client.js';
 import type { CallOptions } from '../http/api-client.js';
 import { pause } from '../http/retry.js';
 import { Sandbox, type SandboxContext } from '../sandbox.js';
@@ -19,6 +19,9 @@ import {
 const statusBatchSize = 100;
 /** Ids in one bulk delete. */
 const deleteBatchSize = 500;
+
+/** Shortest time between two questions of {@link Sandboxes.waitUntilRunning}. */
+const minimumPollMs = 100;
 
 /** Options of {@link Sandboxes.waitUntilRunning}. */
 export interface WaitOptions {
@@ -83,6 +86,7 @@ export class Sandboxes {
           status: filter.status,
           labels: filter.labels,
           is_active: filter.activeOnly ? true : undefined,
+          id_prefix: filter.idPrefix,
         },
         ...options,
       });
@@ -159,15 +163,25 @@ export class Sandboxes {
     });
   }
 
-  /** Polls, quickly at first, until the sandbox runs; fails with the reason when it ends instead. */
+  /** Waits until the sandbox runs; fails with the reason when it ends instead. */
   async waitUntilRunning(id: string, options: WaitOptions = {}): Promise<SandboxInfo> {
-    // A start from a template takes about a tenth of a second, a pull minutes.
-    for (let waitMs = 25; ; waitMs = Math.min(1_000, waitMs * 1.4)) {
-      const info = await this.info(id, { signal: options.signal });
+    // The server answers as soon as it runs; who wants to see the stages is answered each second.
+    const wait = options.onState ? 1 : 20;
+    for (;;) {
+      const begun = performance.now();
+      const info = await this.context.api.call<SandboxInfo>({
+        method: 'GET',
+        path: `/sandbox/${encodeURIComponent(id)}`,
+        query: { wait },
+        signal: options.signal,
+      });
       options.onState?.(info);
       if (info.status === 'RUNNING') return info;
       if (endedStatuses.includes(info.status)) throw notStarted(info);
-      await pause(waitMs * (0.8 + Math.random() * 0.4), options.signal);
+      // A server that does not wait must not be asked in a tight loop.
+      if (performance.now() - begun < minimumPollMs) {
+        await pause(minimumPollMs * (0.8 + Math.random() * 0.4), options.signal);
+      }
     }
   }
 
@@ -183,7 +197,8 @@ export class Sandboxes {
 
   async #findByPrefix(prefix: string, notFound: SandlotError, options: CallOptions): Promise<SandboxInfo> {
     const found: SandboxInfo[] = [];
-    for await (const info of this.list({ pageSize: 1_000 }, options)) {
+    for await (const info of this.list({ idPrefix: prefix, pageSize: 1_000 }, options)) {
+      // Checked here as well: a server that does not know the filter answers with all.
       if (info.id.startsWith(prefix)) found.push(info);
     }
     // One that lives goes before any number that have ended.

@@ -1,26 +1,18 @@
-/** `client.server`: what runs there, and whether it answers. */
+/** `client.server`: what runs there, and as whom we are asking. */
+import type { SystemStatus, WhoAmI } from '@sandlot/protocol';
 import type { ApiClient, CallOptions } from '../http/api-client.js';
-
-/** State of the server and its node. */
-export interface ServerStatus {
-  version: string;
-  accelerator?: string;
-  acceleratorReason?: string;
-  networkMode?: string;
-  dataFolder?: string;
-  processes: { pid: number; role: string }[];
-  machines: { id: string; pid: number }[];
-  sandboxes?: Record<string, number>;
-  warnings?: string[];
-  [key: string]: unknown;
-}
 
 /** Calls about the server. */
 export class Server {
   constructor(private readonly api: ApiClient) {}
 
   /** Version, accelerator, folder, our processes, machines, counts. */
-  status(options: CallOptions = {}): Promise<ServerStatus> {
+  status(options: CallOptions = {}): Promise<SystemStatus> {
     return this.api.call({ method: 'GET', path: '/status', ...options });
+  }
+
+  /** Whose key this is. */
+  async whoAmI(options: CallOptions = {}): Promise<WhoAmI['data']> {
+    return (await this.api.call<WhoAmI>({ method: 'GET', path: '/user/whoami', ...options })).data;
   }
 }
