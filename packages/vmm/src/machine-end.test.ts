@@ -14,7 +14,7 @@ describe('explainEnd', () => {
     ['a reboot', { guestReason: 'guest-reset', exit: killed }, 'guest-shutdown', /rebooted/],
     [
       'a panic, which resets',
-      { guestReason: 'guest-reset', serialTail: '[1] Kernel panic - not syncing: Oops\n[1] x' },
+      { guestReason: 'guest-reset', serialTail: '[1] Kernel panic - not syncing: Oops\r\n[1] x' },
       'guest-panic',
       /^Kernel panic - not syncing: Oops$/,
     ],

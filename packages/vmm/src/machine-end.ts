@@ -16,7 +16,7 @@ export interface EndEvidence {
   hostKilledForMemory: boolean;
 }
 
-const panicLine = /Kernel panic - not syncing[^\n]*/;
+const panicLine = /Kernel panic - not syncing[^\r\n]*/;
 
 /** The cause and a line for the log. */
 export function explainEnd(evidence: EndEvidence): MachineEnd {

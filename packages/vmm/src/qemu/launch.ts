@@ -84,10 +84,12 @@ export async function launchQemu(
     const stderr = await readTail(place.files.stderr, 2000);
     const how = signal === null ? `ended with status ${code}` : `was ended by ${signal}`;
     const full = /No space left on device/.test(stderr);
+    const tunShut = /could not open \/dev\/net\/tun: Permission denied/.test(stderr);
+    const hint = tunShut ? '; make /dev/net/tun 0666, as udev does (a tap is protected by its owner)' : '';
     guard.fail(
       new VmmError(
         full ? 'no-space' : phase(),
-        `QEMU ${how} before the machine ran${stderr && `: ${stderr}`}`,
+        `QEMU ${how} before the machine ran${stderr && `: ${stderr}`}${hint}`,
       ),
     );
   });
