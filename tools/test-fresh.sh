@@ -46,7 +46,7 @@ if [ ! -s "$base" ]; then
   echo "making a Debian 13 root"
   tools/setup/derive-source.sh trixie >"$work/debian.$(tools/setup/derive-source.sh trixie --format)"
   apt-config dump Acquire | { grep -E '^Acquire::(https?::|Check-|Retries)' || true; } >"$work/10-as-host"
-  mmdebstrap --quiet --variant=apt --include=make,git,ca-certificates --aptopt="$work/10-as-host" \
+  mmdebstrap --quiet --format=tar --variant=minbase --include=make,git,ca-certificates --aptopt="$work/10-as-host" \
     --customize-hook='mv "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/apt/apt.conf.d/10-as-host' \
     trixie "$base.new" "$work"/debian.*
   mv "$base.new" "$base"

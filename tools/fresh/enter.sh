@@ -41,8 +41,10 @@ read_only() {
 home=${HOME:-/root}
 # npm reads the one or the other, depending on who packaged it.
 for file in /usr/etc/npmrc /etc/npmrc; do
+  [ -e "$file" ] || continue
   read_only "$file" /usr/etc/npmrc
   read_only "$file" /etc/npmrc
+  break
 done
 read_only "$home/.npmrc" /root/.npmrc
 read_only /etc/pip.conf /etc/pip.conf

@@ -8,7 +8,7 @@ PATH=$PATH:/usr/sbin:/sbin
 . /etc/os-release
 
 # What the product runs on, what builds it, and what builds the stand-in image.
-needed=(qemu-system-x86 qemu-utils e2fsprogs nftables iproute2 kmod procps util-linux zstd xz-utils cpio
+needed=(qemu-system-x86 qemu-utils e2fsprogs nftables iproute2 kmod procps util-linux mount zstd xz-utils cpio
   passwd ca-certificates git make build-essential python3 mmdebstrap)
 # umoci and skopeo: the differential tests of images. protobuf-compiler: the check for drift of the
 # generated code. busybox-static: small images. attr: xattrs in fidelity tests.
@@ -20,9 +20,11 @@ if [ "${ID:-}" != debian ] || { [ "$release" != 12 ] && [ "$release" != 13 ]; };
   say "  ${needed[*]} nodejs (20 or newer) npm cargo (1.85 or newer) linux-image-cloud-amd64 (only downloaded)"
   exit 0
 fi
+# mke2fs reads tar streams through this library, which it loads by itself and only recommends.
+if [ "$release" = 13 ]; then needed+=(libarchive13t64); else needed+=(libarchive13); fi
 # Rust and Node of Debian 13 are new enough; those of Debian 12 are not: toolchain.sh tells.
 if [ "$release" = 13 ]; then
-  command -v node >/dev/null || needed+=(nodejs npm libnode-dev)
+  command -v node >/dev/null || needed+=(nodejs libnode-dev)
   command -v npm >/dev/null || needed+=(npm)
   [ -e /usr/include/node/node.h ] || [ "$(command -v node)" != /usr/bin/node ] || needed+=(libnode-dev)
   command -v cargo >/dev/null || needed+=(cargo rustc)
