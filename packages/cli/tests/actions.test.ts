@@ -1,0 +1,332 @@
+/** The commands against a server of the test: what goes to stdout, what to stderr, which exit code. */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { event, FakeApi } from './fake-api.js';
+import { openInput, World } from './world.js';
+
+let api: FakeApi;
+let world: World;
+beforeEach(async () => {
+  api = await FakeApi.open();
+  world = new World();
+  world.env['SANDLOT_URL'] = api.url;
+  world.env['SANDLOT_API_KEY'] = 'k';
+});
+afterEach(async () => {
+  expect(world.leftListeners()).toBe(0);
+  await api.close();
+  world.remove();
+});
+
+async function until(condition: () => boolean): Promise<void> {
+  const deadline = performance.now() + 5_000;
+  while (!condition()) {
+    if (performance.now() > deadline) throw new Error('the condition did not come true');
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+describe('create', () => {
+  it('prints the id alone, and sends what was asked for', async () => {
+    world.env['TOKEN'] = 'abc';
+    const { code, stdout } = await world.run([
+      ...[
+        'create',
+        'python:3.11-slim',
+        '--cpu',
+        '2',
+        '--memory',
+        '0.5',
+        '--disk',
+        '20',
+        '-e',
+        'A=1',
+        '-e',
+        'TOKEN',
+      ],
+      ...['--secret', 'S=x', '-l', 'a', '-l', 'b', '--name', 'me', '--timeout', '2h', '--idle-timeout', '15'],
+      ...['--network-deny', '*', '--', 'sleep', '5'],
+    ]);
+    expect([code, stdout]).toEqual([0, 'new1\n']);
+    expect(api.creates[0]).toMatchObject({
+      name: 'me',
+      docker_image: 'python:3.11-slim',
+      cpu_cores: 2,
+      memory_gb: 0.5,
+      disk_size_gb: 20,
+      environment_vars: { A: '1', TOKEN: 'abc' },
+      secrets: { S: 'x' },
+      labels: ['a', 'b'],
+      timeout_minutes: 120,
+      idle_timeout_minutes: 15,
+      network_allowlist: [],
+      start_command: { executable: 'sleep', args: ['5'] },
+    });
+  });
+
+  it('knows the other start commands, no limit, and the long form', async () => {
+    await world.run(['sandbox', 'create', 'x', '--start-command', 'echo hi', '--timeout', '-1', '--no-wait']);
+    await world.run(['create', 'x', '--entrypoint']);
+    expect(api.creates[0]).toMatchObject({ start_command: 'echo hi', timeout_minutes: -1 });
+    expect(api.creates[1]).toMatchObject({ entrypoint: true });
+    expect(api.creates[1]).not.toHaveProperty('start_command');
+  });
+
+  it('says why a sandbox does not start', async () => {
+    api.intercept = (method, path) =>
+      method === 'GET' && path === '/sandbox/new1'
+        ? {
+            status: 200,
+            body: {
+              id: 'new1',
+              status: 'ERROR',
+              labels: [],
+              errorType: 'IMAGE_PULL_FAILED',
+              errorMessage: 'no such image x',
+            },
+          }
+        : undefined;
+    const { code, stdout, stderr } = await world.run(['create', 'x']);
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toContain('sandlot create: sandbox new1 does not run (ERROR): no such image x');
+  });
+
+  it('gives the code of the table and the wrong field', async () => {
+    api.intercept = () => ({
+      status: 422,
+      body: {
+        detail: 'cpu_cores: must be at most 16',
+        code: 'INVALID_REQUEST',
+        errors: [{ param: 'cpu_cores', details: 'x' }],
+        request_id: 'r9',
+      },
+    });
+    const { code, stderr } = await world.run(['create', 'x', '--cpu', '99']);
+    expect(code).toBe(64);
+    expect(stderr).toContain('sandlot create: cpu_cores: must be at most 16');
+    expect(stderr).toContain('r9');
+    const json = await world.run(['create', 'x', '--cpu', '99', '--output', 'json']);
+    expect(JSON.parse(json.stderr).error).toMatchObject({
+      code: 'INVALID_REQUEST',
+      status: 422,
+      requestId: 'r9',
+    });
+  });
+});
+
+describe('run', () => {
+  beforeEach(() => api.add('abcdef'));
+
+  it('passes both streams and the exit code on', async () => {
+    api.play = async function* () {
+      yield event('start');
+      yield event('stdout', 'out');
+      yield event('stderr', 'err');
+      yield event('end', 7);
+    };
+    expect(await world.run(['run', 'abc', '--', 'sh', '-c', 'x'])).toEqual({
+      code: 7,
+      stdout: 'out',
+      stderr: 'err',
+    });
+    expect(api.starts[0]).toMatchObject({ command: { cmd: 'sh', args: ['-c', 'x'] }, stdin: false });
+  });
+
+  it('takes its options before and after the id', async () => {
+    await world.run(['run', '-e', 'A=1', 'abc', '-w', '/x', '-u', 'u', '--', 'ls', '-la']);
+    expect(api.starts[0]?.command).toMatchObject({
+      cmd: 'ls',
+      args: ['-la'],
+      envs: { A: '1' },
+      cwd: '/x',
+      user: 'u',
+    });
+  });
+
+  it('passes input on only with -i, and its end', async () => {
+    api.play = async function* (request) {
+      yield event('start');
+      if (request.stdin) await until(() => api.inputs.at(-1)?.closeStdin === true);
+      yield event('end', 0);
+    };
+    await world.run(['run', 'abc', 'cat'], { stdin: 'lost' });
+    expect(api.inputs).toHaveLength(0);
+    await world.run(['run', '-i', 'abc', 'cat'], { stdin: 'hello' });
+    expect(new TextDecoder().decode(api.inputs[0]?.input?.input.value)).toBe('hello');
+    expect(api.inputs[1]?.closeStdin).toBe(true);
+  });
+
+  it('does not wait for input when the command has ended', async () => {
+    api.play = async function* () {
+      yield event('start');
+      yield event('end', 3);
+    };
+    expect((await world.run(['run', '-i', 'abc', 'true'], { stdin: openInput() })).code).toBe(3);
+  });
+
+  it('asks for a terminal of the window size', async () => {
+    api.play = async function* () {
+      yield event('start');
+      yield event('pty', '$ ');
+      yield event('end', 0);
+    };
+    const input = openInput();
+    const { stdout } = await world.run(['run', 'abc', '-t', '--', 'sh'], { stdin: input, tty: true });
+    expect(stdout).toBe('$ ');
+    expect(api.starts[0]?.pty?.size).toMatchObject({ cols: 120, rows: 40 });
+    expect(api.starts[0]?.stdin).toBe(true);
+  });
+
+  it('sends the first Ctrl-C as SIGINT and the second as SIGKILL', async () => {
+    api.play = async function* () {
+      yield event('start');
+      await until(() => api.signals.length === 2);
+      yield event('end', 137);
+    };
+    const running = world.run(['run', 'abc', 'sleep', '9']);
+    await until(() => api.starts.length === 1 && world.leftListeners() > 0);
+    world.signal('SIGINT');
+    await until(() => api.signals.length === 1);
+    world.signal('SIGINT');
+    expect((await running).code).toBe(137);
+    expect(api.signals.slice(0, 2).map(({ signal }) => signal)).toEqual([2, 9]);
+  });
+
+  it('exits with 125 when the command could not be run, 124 when its time is over', async () => {
+    expect((await world.run(['run', 'zzz', 'ls'])).code).toBe(125);
+    const { Code, ConnectError } = await import('@connectrpc/connect');
+    api.play = async function* () {
+      yield event('start');
+      throw new ConnectError('late', Code.DeadlineExceeded);
+    };
+    const { code, stderr } = await world.run(['run', '--timeout', '3', 'abc', 'sleep', '9']);
+    expect(code).toBe(124);
+    expect(stderr).toContain('did not end within 3 s');
+    await api.close();
+    expect((await world.run(['run', 'abc', 'ls'])).code).toBe(125);
+    api = await FakeApi.open();
+  });
+
+  it('gives one object as JSON', async () => {
+    api.play = async function* () {
+      yield event('start');
+      yield event('stdout', 'out');
+      yield event('end', 4);
+    };
+    const { code, stdout } = await world.run(['run', '-o', 'json', 'abc', 'x']);
+    expect(code).toBe(4);
+    expect(JSON.parse(stdout)).toMatchObject({ stdout: 'out', stderr: '', exitCode: 4, timedOut: false });
+  });
+
+  it('makes a sandbox for --image and removes it, whatever happens', async () => {
+    api.play = async function* () {
+      yield event('start');
+      yield event('end', 9);
+    };
+    const first = await world.run(['run', '--image', 'alpine', '--cpu', '2', '-e', 'A=1', 'echo', '-n']);
+    expect([first.code, first.stdout]).toEqual([9, '']);
+    expect(api.creates[0]).toMatchObject({ docker_image: 'alpine', cpu_cores: 2 });
+    expect(api.starts[0]?.command).toMatchObject({ cmd: 'echo', args: ['-n'], envs: { A: '1' } });
+    api.play = async function* () {
+      yield event('start');
+      throw new Error('broken');
+    };
+    expect((await world.run(['run', '--image', 'alpine', 'x'])).code).toBe(125);
+    expect(api.deletes).toEqual(['new1', 'new2']);
+  });
+});
+
+describe('ls, get, logs', () => {
+  beforeEach(() => {
+    api.add('abc1', { labels: ['x'] });
+    api.add('abd2', { status: 'TERMINATED' });
+  });
+
+  it('list what lives, or all, as a table, as ids, as JSON', async () => {
+    const { stdout } = await world.run(['ls']);
+    expect(stdout.split('\n')[0]).toMatch(/^ID +NAME +IMAGE +STATUS/);
+    expect(stdout).toContain('abc1');
+    expect(stdout).not.toContain('abd2');
+    expect((await world.run(['ls', '--all', '-q'])).stdout).toBe('abc1\nabd2\n');
+    expect(JSON.parse((await world.run(['ls', '-o', 'json', '-l', 'x'])).stdout)).toHaveLength(1);
+    const none = await world.run(['ls', '-l', 'nothing']);
+    expect(none.stdout.trim().split('\n')).toHaveLength(1);
+    expect(none.stderr).toContain('none lives');
+  });
+
+  it('show one by a beginning of its id', async () => {
+    const { stdout } = await world.run(['get', 'abc']);
+    expect(stdout).toMatch(/status +RUNNING/);
+    expect(stdout).toContain('restore 50 ms');
+    const wrong = await world.run(['get', 'nope']);
+    expect(wrong.code).toBe(66);
+    expect(wrong.stderr).toContain('there is no sandbox nope');
+  });
+
+  it('print logs with a last newline', async () => {
+    expect((await world.run(['logs', 'abc1'])).stdout).toBe('line one\nline two\n');
+  });
+});
+
+describe('rm', () => {
+  beforeEach(() => {
+    api.add('abc1', { labels: ['x'] });
+    api.add('abd2');
+  });
+
+  it('removes by id, by label, and all', async () => {
+    expect((await world.run(['rm', 'abc'])).stdout).toBe('abc1\n');
+    expect((await world.run(['rm', '--label', 'x'])).stdout).toBe('abc1\n');
+    expect((await world.run(['rm', '--all'])).stdout).toBe('abc1\nabd2\n');
+  });
+
+  it('goes on past one that is wrong, and says so', async () => {
+    const { code, stdout, stderr } = await world.run(['rm', 'nope', 'abd2']);
+    expect([code, stdout]).toEqual([1, 'abd2\n']);
+    expect(stderr).toContain('nope: there is no sandbox nope');
+  });
+
+  it('asks before --all only on a terminal', async () => {
+    const input = openInput();
+    input.write('n\n');
+    const { code, stdout } = await world.run(['rm', '--all'], { stdin: input, tty: true });
+    expect([code, stdout]).toEqual([1, '']);
+    expect(api.deletes).toEqual([]);
+  });
+});
+
+describe('upload and download', () => {
+  beforeEach(() => api.add('abc1'));
+
+  it('move files, streams and folders', async () => {
+    const local = path.join(world.home, 'f');
+    writeFileSync(local, 'content');
+    expect((await world.run(['upload', 'abc', local, '/root/f'])).code).toBe(0);
+    expect((await world.run(['upload', 'abc', local, '/dir/'])).stdout).toContain('/dir/f');
+    expect((await world.run(['upload', 'abc', '-', '/s'], { stdin: 'piped' })).code).toBe(0);
+    expect(api.files.get('/s')?.toString()).toBe('piped');
+    expect((await world.run(['download', 'abc', '/root/f', '-'])).stdout).toBe('content');
+    const back = path.join(world.home, 'back');
+    await world.run(['download', 'abc', '/root/f', back]);
+    expect(readFileSync(back, 'utf8')).toBe('content');
+    mkdirSync(path.join(world.home, 'into'));
+    await world.run(['download', 'abc', '/root/f', path.join(world.home, 'into')]);
+    expect(readFileSync(path.join(world.home, 'into', 'f'), 'utf8')).toBe('content');
+
+    mkdirSync(path.join(world.home, 'folder', 'sub'), { recursive: true });
+    writeFileSync(path.join(world.home, 'folder', 'sub', 'x'), 'deep');
+    await world.run(['upload', 'abc', path.join(world.home, 'folder'), '/folder']);
+    await world.run(['download', 'abc', '/folder', path.join(world.home, 'folder2')]);
+    expect(readFileSync(path.join(world.home, 'folder2', 'sub', 'x'), 'utf8')).toBe('deep');
+  });
+
+  it('say what is missing', async () => {
+    const none = await world.run(['upload', 'abc', path.join(world.home, 'none'), '/f']);
+    expect(none.code).toBe(1);
+    expect(none.stderr).toContain('cannot be read');
+    const gone = await world.run(['download', 'abc', '/none', '-']);
+    expect(gone.code).toBe(1);
+    expect(gone.stderr).toContain('there is no /none');
+  });
+});

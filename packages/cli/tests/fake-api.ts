@@ -1,0 +1,219 @@
+/** A server of the test with just enough of the API, the gateway and the exec service for the command line. */
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { create } from '@bufbuild/protobuf';
+import type { HandlerContext } from '@connectrpc/connect';
+import { connectNodeAdapter } from '@connectrpc/connect-node';
+import {
+  CommandSession,
+  type CommandSessionEvent,
+  CommandSessionEventSchema,
+  type SendInputRequest,
+  type SendSignalRequest,
+  type StartRequest,
+} from '@sandlot/protocol';
+
+/** Makes one event of a command. */
+export function event(kind: 'start' | 'end', number?: number): CommandSessionEvent;
+export function event(kind: 'stdout' | 'stderr' | 'pty', text: string): CommandSessionEvent;
+export function event(kind: string, value: string | number = 0): CommandSessionEvent {
+  if (kind === 'start')
+    return create(CommandSessionEventSchema, { event: { case: 'start', value: { pid: 5 } } });
+  if (kind === 'end') {
+    const exitCode = value as number;
+    return create(CommandSessionEventSchema, {
+      event: { case: 'end', value: { exitCode, exited: true, status: '' } },
+    });
+  }
+  const output = { case: kind as 'stdout', value: new TextEncoder().encode(value as string) };
+  return create(CommandSessionEventSchema, { event: { case: 'data', value: { output } } });
+}
+
+/** A sandbox of the fake. */
+export interface FakeSandbox {
+  id: string;
+  status: string;
+  labels: string[];
+  [key: string]: unknown;
+}
+
+/** The fake. */
+export class FakeApi {
+  readonly sandboxes: FakeSandbox[] = [];
+  readonly creates: Record<string, unknown>[] = [];
+  readonly deletes: string[] = [];
+  readonly starts: StartRequest[] = [];
+  readonly inputs: SendInputRequest[] = [];
+  readonly signals: SendSignalRequest[] = [];
+  readonly files = new Map<string, Buffer>();
+  /** What a command does; a test replaces it. */
+  play: (request: StartRequest, context: HandlerContext) => AsyncGenerator<CommandSessionEvent> =
+    async function* () {
+      yield event('start');
+      yield event('end', 0);
+    };
+  /** Answers before the fake does, when it wants to. */
+  intercept: (method: string, path: string) => { status: number; body: unknown } | undefined = () =>
+    undefined;
+  url = '';
+  readonly #server: http.Server;
+
+  private constructor() {
+    const self = this;
+    const service = connectNodeAdapter({
+      requestPathPrefix: '/gw/u/s',
+      routes: (router) =>
+        router.service(CommandSession, {
+          async *start(request, context) {
+            self.starts.push(request);
+            for await (const one of self.play(request, context)) yield { event: one };
+          },
+          async sendInput(request) {
+            self.inputs.push(request);
+            return {};
+          },
+          async sendSignal(request) {
+            self.signals.push(request);
+            return {};
+          },
+          async update() {
+            return {};
+          },
+        }),
+    });
+    this.#server = http.createServer((request, response) => {
+      if (request.url?.includes('command_session')) service(request, response);
+      else void this.#answer(request, response);
+    });
+  }
+
+  /** Listens. */
+  static async open(): Promise<FakeApi> {
+    const api = new FakeApi();
+    await new Promise<void>((resolve) => api.#server.listen(0, '127.0.0.1', resolve));
+    api.url = `http://127.0.0.1:${(api.#server.address() as AddressInfo).port}`;
+    return api;
+  }
+
+  /** Adds a running sandbox. */
+  add(id: string, more: Partial<FakeSandbox> = {}): void {
+    this.sandboxes.push({
+      id,
+      name: 'n',
+      dockerImage: 'python:3.11-slim',
+      status: 'RUNNING',
+      labels: [],
+      cpuCores: 1,
+      memoryGB: 2,
+      diskSizeGB: 10,
+      timeoutMinutes: 60,
+      createdAt: new Date().toISOString(),
+      environmentVars: {},
+      secrets: {},
+      timings: { image: 1, restore: 50.4 },
+      effective: { vcpus: 1, memoryMiB: 2048, diskGiB: 10 },
+      startCommand: null,
+      networkAllowlist: null,
+      ...more,
+    });
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  async #answer(request: http.IncomingMessage, response: http.ServerResponse): Promise<void> {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const body = Buffer.concat(chunks);
+    const url = new URL(request.url ?? '', 'http://fake');
+    const method = request.method ?? '';
+    const path = url.pathname.replace('/api/v1', '');
+    const send = (status: number, value: unknown) => {
+      response.writeHead(status, { 'content-type': 'application/json', 'x-request-id': 'req-1' });
+      response.end(JSON.stringify(value));
+    };
+    const early = this.intercept(method, path);
+    if (early) return send(early.status, early.body);
+    const id = /^\/sandbox\/([^/]+)/.exec(path)?.[1];
+    const found = this.sandboxes.find((one) => one.id === id);
+    if (path.startsWith('/gw/u/s/'))
+      return this.#gateway(method, path.slice(8), url.searchParams, body, response);
+    if (path === '/sandbox' && method === 'POST') {
+      const wanted = JSON.parse(body.toString()) as Record<string, unknown>;
+      this.creates.push(wanted);
+      this.add(`new${this.creates.length}`, { labels: wanted['labels'] as string[] });
+      return send(201, this.sandboxes.at(-1));
+    }
+    if (path === '/sandbox' && method === 'DELETE') {
+      const wanted = JSON.parse(body.toString()) as { sandbox_ids?: string[]; labels?: string[] };
+      const chosen = this.sandboxes.filter(
+        (one) =>
+          wanted.sandbox_ids?.includes(one.id) ??
+          wanted.labels?.every((label) => one.labels.includes(label)) ??
+          true,
+      );
+      this.deletes.push(...chosen.map((one) => one.id));
+      return send(200, { succeeded: chosen.map((one) => one.id), failed: [], message: '' });
+    }
+    if (path === '/sandbox') {
+      const prefix = url.searchParams.get('id_prefix') ?? '';
+      const labels = url.searchParams.getAll('labels');
+      const isActive = url.searchParams.get('is_active') === 'true';
+      const shown = this.sandboxes.filter(
+        (one) =>
+          one.id.startsWith(prefix) &&
+          labels.every((label) => one.labels.includes(label)) &&
+          (!isActive || one.status === 'RUNNING'),
+      );
+      return send(200, { sandboxes: shown, has_next: false });
+    }
+    if (!found)
+      return send(404, { detail: `there is no sandbox ${id}`, code: 'SANDBOX_NOT_FOUND', errors: [] });
+    if (path.endsWith('/auth')) {
+      const expires_at = new Date(Date.now() + 3_600_000).toISOString();
+      return send(200, { token: 't', gateway_url: `${this.url}/gw`, user_ns: 'u', job_id: 's', expires_at });
+    }
+    if (path.endsWith('/logs')) return send(200, { logs: 'line one\nline two' });
+    if (path.endsWith('/error-context'))
+      return send(200, { status: found.status, errorType: null, errorMessage: null });
+    if (method === 'DELETE') {
+      this.deletes.push(found.id);
+      return send(200, { success: true, message: '' });
+    }
+    send(200, found);
+  }
+
+  #gateway(
+    method: string,
+    route: string,
+    query: URLSearchParams,
+    body: Buffer,
+    response: http.ServerResponse,
+  ): void {
+    const path = query.get('path') ?? '';
+    const json = (status: number, value: unknown) => {
+      response.writeHead(status, { 'content-type': 'application/json' });
+      response.end(JSON.stringify(value));
+    };
+    const stored = this.files.get(path);
+    if (route === 'upload') {
+      const start = body.indexOf('\r\n\r\n') + 4;
+      const content = body.subarray(start, body.lastIndexOf('\r\n--', body.length - 3));
+      this.files.set(path, content);
+      json(200, { success: true, path, size: content.length });
+    } else if (route === 'tar' && method === 'PUT') {
+      this.files.set(path, body);
+      json(200, { success: true, path, size: body.length });
+    } else if (!stored) json(404, { error: 'ENOENT', detail: `there is no ${path}` });
+    else if (route === 'stat') {
+      const kind =
+        stored.length >= 1024 && stored.subarray(257, 262).toString() === 'ustar' ? 'directory' : 'file';
+      json(200, { name: path, kind, size: stored.length, mode: 0o644, uid: 0, gid: 0, mtimeMs: 0 });
+    } else {
+      response.writeHead(200);
+      response.end(stored);
+    }
+  }
+}
