@@ -173,7 +173,9 @@ function deviceArgs(spec: QemuMachineSpec): string[] {
     '-blockdev',
     json({ ...disk, 'node-name': qemuIds.disk }),
     '-device',
-    json({ driver: 'virtio-blk-device', drive: qemuIds.disk }),
+    // A full host is an error that the guest sees. By default QEMU would freeze the machine until
+    // somebody makes room and says so.
+    json({ driver: 'virtio-blk-device', drive: qemuIds.disk, werror: 'report', rerror: 'report' }),
     '-blockdev',
     json({ ...modules, 'node-name': 'modules' }),
     '-device',

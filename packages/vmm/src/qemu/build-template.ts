@@ -59,8 +59,8 @@ export async function buildQemuTemplate(
         sockets: files,
         role: {
           kind: 'template',
-          kernelPath: context.assets.kernelPath,
-          initramfsPath: context.assets.initramfsPath,
+          kernelPath: paths.kernel,
+          initramfsPath: paths.initramfs,
           serialPath,
         },
       },
@@ -96,11 +96,19 @@ async function prepare(
   context: QemuContext,
   request: TemplateRequest,
   build: string,
-): Promise<{ memory: string; state: string }> {
+): Promise<{ memory: string; state: string; kernel: string; initramfs: string }> {
   await mkdir(request.folder, { recursive: true });
   await chmod(request.folder, 0o755);
   await preparePrivateFolder(build, request.runAs);
-  const paths = { memory: join(build, 'memory'), state: join(build, 'state') };
+  const paths = {
+    memory: join(build, 'memory'),
+    state: join(build, 'state'),
+    kernel: join(build, 'kernel'),
+    initramfs: join(build, 'initramfs.cpio'),
+  };
+  // Here, because the assets may lie where the machine's identity has no way to: in root's home.
+  await linkOrCopy(context.assets.kernelPath, paths.kernel);
+  await linkOrCopy(context.assets.initramfsPath, paths.initramfs);
   const memory = await open(paths.memory, 'wx', 0o600);
   try {
     await memory.truncate(request.shape.memoryMiB * 1024 * 1024);

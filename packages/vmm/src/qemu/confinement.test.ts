@@ -4,7 +4,7 @@
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { chmod, mkdir, mkdtemp, readFile, readlink, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdir, mkdtemp, readFile, readlink, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -35,7 +35,15 @@ describe.skipIf(missing)(`a confined machine${missing ? ` (${missing})` : ''}`, 
     root = await mkdtemp(join(tmpdir(), 'sandlot-confined-'));
     // Traversable for the machine's identity, as the data folder is.
     await chmod(root, 0o711);
-    driver = createQemuDriver({ assets, stateFolder: join(root, 'state'), kvm: 'never' });
+    // In a home folder that only root may enter, as a checkout often is.
+    const home = join(root, 'home');
+    await mkdir(home, { mode: 0o700 });
+    await cp(assets, join(home, 'guest'), { recursive: true });
+    driver = createQemuDriver({
+      assets: join(home, 'guest'),
+      stateFolder: join(root, 'state'),
+      kvm: 'never',
+    });
     await writeFile(join(root, 'rootfs'), Buffer.alloc(1024 * 1024), { mode: 0o444 });
   });
   afterAll(async () => {

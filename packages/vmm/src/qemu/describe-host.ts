@@ -10,7 +10,7 @@ import { probeKvm, readKvmGroup } from './probe-kvm.js';
 
 /** Options of {@link createQemuDriver}. */
 export interface QemuDriverOptions {
-  /** Folder made by `tools/guest-assets/build.sh`. Must be readable by the identities machines run as. */
+  /** Folder made by `tools/guest-assets/build.sh`. */
   assets: string;
   /** Folder for what is measured once a boot. */
   stateFolder: string;
