@@ -27,6 +27,7 @@ const good: DoctorHost = {
   canListen: async () => true,
   serverStatus: undefined,
 };
+const noText: DoctorHost['readText'] = () => undefined;
 const all = [
   rights,
   kvm,
@@ -74,7 +75,7 @@ describe('doctor', () => {
       'fail',
       /make build/,
     ],
-    ['a half-made folder of guest files', guestAssets, { readText: () => undefined }, 'fail', /make build/],
+    ['a half-made folder of guest files', guestAssets, { readText: noText }, 'fail', /make build/],
     ['no tun', tun, { canOpen: () => false }, 'warn', /modprobe/],
     ['no route', route, { readText: () => 'Iface\n' }, 'warn', /reach nothing/],
     ['little memory', memory, { memoryBytes: 2 ** 30 }, 'fail', /2 GiB/],
