@@ -1,8 +1,11 @@
 /** Daemons: started, found healthy, explained when they fail, found again by pid and start time, stopped, kept running. */
+import { spawn } from 'node:child_process';
 import { createPrivateKey, createPublicKey } from 'node:crypto';
+import { once } from 'node:events';
 import {
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   rmSync,
   statSync,
@@ -19,6 +22,7 @@ import { type DaemonSpec, isRunning, lastLines, startDaemon } from '../src/up/da
 import { ensureGatewayKeys } from '../src/up/keys.js';
 import { instanceIdOf, layoutOf, makeDataFolder } from '../src/up/layout.js';
 import type { LocalServer } from '../src/up/local-server.js';
+import { withLock } from '../src/up/lock.js';
 import { controlPlaneArguments, localUrlOf, mergeOptions, nodeAgentArguments } from '../src/up/options.js';
 import { hasEnded, isAlive, readReadyFile, signalProcess, startTicksOf } from '../src/up/process-identity.js';
 import { canTraverse } from '../src/up/reachable-build.js';
@@ -57,11 +61,19 @@ function spec(name: string, mode = ''): DaemonSpec {
   };
 }
 
+function serverOf(nodeAgent: DaemonSpec, controlPlane: DaemonSpec): LocalServer {
+  return {
+    layout: { run: folder },
+    nodeAgent,
+    controlPlane: { ...controlPlane, role: 'control plane' },
+  } as LocalServer;
+}
+
 describe('a daemon', () => {
   it('is started in a session of its own, found again, and stopped', async () => {
     const one = spec('a');
     expect(await isRunning(one)).toBe(false);
-    const { ready } = await startDaemon(one);
+    const ready = await startDaemon(one);
     expect(await isRunning(one)).toBe(true);
     const session = readFileSync(`/proc/${ready.pid}/stat`, 'utf8').split(') ')[1]?.split(' ')[3];
     expect(Number(session)).toBe(ready.pid);
@@ -80,7 +92,7 @@ describe('a daemon', () => {
   it('does not see our secrets', async () => {
     process.env['SANDLOT_API_KEY'] = 'secret';
     try {
-      const { ready } = await startDaemon(spec('a'));
+      const ready = await startDaemon(spec('a'));
       const environment = readFileSync(`/proc/${ready.pid}/environ`, 'utf8');
       expect(environment).toContain('PATH=');
       expect(environment).not.toContain('SANDLOT_API_KEY');
@@ -103,7 +115,7 @@ describe('a daemon', () => {
 
   it('is not mistaken for another process of the same pid', async () => {
     const one = spec('a');
-    const { ready } = await startDaemon(one);
+    const ready = await startDaemon(one);
     writeFileSync(one.readyFile, JSON.stringify({ ...ready, startTicks: ready.startTicks - 1 }));
     expect(isAlive(readReadyFile(one.readyFile))).toBe(false);
     expect(await stopDaemon(one.readyFile)).toBe('absent');
@@ -136,16 +148,11 @@ describe('in the foreground', () => {
         return () => listeners.delete(name);
       },
     } as unknown as CliContext;
-    const server = {
-      nodeAgent: spec('node', 'die'),
-      controlPlane: { ...spec('control'), role: 'control plane' },
-    } as LocalServer;
-    const children = {
-      nodeAgent: (await startDaemon(server.nodeAgent)).child,
-      controlPlane: (await startDaemon(server.controlPlane)).child,
-    };
+    const server = serverOf(spec('node', 'die'), spec('control'));
+    await startDaemon(server.nodeAgent);
+    await startDaemon(server.controlPlane);
     const first = readReadyFile(server.nodeAgent.readyFile)?.pid;
-    const done = supervise(context, server, children);
+    const done = supervise(context, server);
     const deadline = performance.now() + 10_000;
     for (;;) {
       const now = readReadyFile(server.nodeAgent.readyFile);
@@ -153,12 +160,82 @@ describe('in the foreground', () => {
       if (performance.now() > deadline) throw new Error('it was not started again');
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
-    expect(notes[0]).toContain('the node agent has ended (exit code 7)');
+    expect(notes[0]).toContain('the node agent has ended; starting it again');
     listeners.get('SIGINT')?.();
-    await done;
+    expect(await done).toBe('told');
     expect(isAlive(readReadyFile(server.nodeAgent.readyFile))).toBe(false);
     expect(isAlive(readReadyFile(server.controlPlane.readyFile))).toBe(false);
     expect(listeners.size).toBe(0);
+  });
+
+  it('an end from elsewhere is not undone', async () => {
+    const context = {
+      out: { note: () => undefined },
+      onSignal: () => () => undefined,
+    } as unknown as CliContext;
+    const server = serverOf(spec('node'), spec('control'));
+    await startDaemon(server.nodeAgent);
+    await startDaemon(server.controlPlane);
+    const done = supervise(context, server);
+    await withLock(
+      folder,
+      () => undefined,
+      async () => {
+        for (const one of [server.controlPlane, server.nodeAgent]) {
+          await stopDaemon(one.readyFile);
+          rmSync(one.readyFile);
+        }
+      },
+    );
+    expect(await done).toBe('elsewhere');
+  });
+});
+
+describe('the lock', () => {
+  it('lets one in after the other', async () => {
+    const order: string[] = [];
+    const work = (name: string) =>
+      withLock(
+        folder,
+        () => undefined,
+        async () => {
+          order.push(`${name} in`);
+          await new Promise((resolve) => setTimeout(resolve, 50));
+          order.push(`${name} out`);
+        },
+      );
+    await Promise.all([work('a'), work('b')]);
+    const script = `import { withLock } from ${JSON.stringify(path.join(import.meta.dirname, '../dist/up/lock.js'))};
+      await withLock(process.argv[1], () => {}, async () => { console.log('in'); await new Promise((r) => setTimeout(r, 400)); });`;
+    const child = spawn(process.execPath, ['--input-type=module', '-e', script, folder]);
+    await once(child.stdout, 'data');
+    const begun = performance.now();
+    let told = 0;
+    await withLock(
+      folder,
+      (pid) => {
+        told = pid;
+      },
+      async () => undefined,
+    );
+    expect(told).toBe(child.pid);
+    expect(performance.now() - begun).toBeGreaterThan(200);
+    await once(child, 'exit');
+    const first = order[0]?.[0];
+    expect(order.slice(0, 2)).toEqual([`${first} in`, `${first} out`]);
+    expect(order).toHaveLength(4);
+  });
+
+  it('of a dead process does not count', async () => {
+    writeFileSync(path.join(folder, 'lock'), JSON.stringify({ pid: 1, startTicks: 1, version: '' }));
+    expect(
+      await withLock(
+        folder,
+        () => undefined,
+        async () => 'in',
+      ),
+    ).toBe('in');
+    expect(readdirSync(folder)).toEqual([]);
   });
 });
 

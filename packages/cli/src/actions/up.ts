@@ -1,5 +1,4 @@
 /** `sandlot up`: starts what does not run, or renews it, and says what it did. */
-import type { ChildProcess } from 'node:child_process';
 import { CliError, exitCodes } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
@@ -7,6 +6,7 @@ import { isStale } from '../up/build-time.js';
 import { type DaemonSpec, isRunning, startDaemon } from '../up/daemon.js';
 import { ensureKey } from '../up/first-key.js';
 import { type LocalServer, openNodeSocket, prepareServer } from '../up/local-server.js';
+import { withLock } from '../up/lock.js';
 import { isAlive, readReadyFile } from '../up/process-identity.js';
 import { buildRoot } from '../up/reachable-build.js';
 import { stopDaemon } from '../up/stop-daemon.js';
@@ -32,26 +32,38 @@ export async function run(context: CliContext, _args: [], options: UpOptions): P
     options as unknown as Record<string, unknown>,
     context.isRoot,
   );
-  const children: Record<'nodeAgent' | 'controlPlane', ChildProcess | undefined> = {
-    nodeAgent: undefined,
-    controlPlane: undefined,
-  };
-  const started: string[] = [];
-  for (const name of ['nodeAgent', 'controlPlane'] as const) {
-    const spec = server[name];
-    if (!(await mustStart(context, spec, options))) continue;
-    context.out.note(`starting the ${spec.role} …`);
-    children[name] = (await startDaemon(spec)).child;
-    started.push(spec.role);
-    if (name === 'nodeAgent') openNodeSocket(server);
-  }
+  const started = await withLock(
+    server.layout.run,
+    (pid) => context.out.note(`waiting for another sandlot (pid ${pid}) that starts or stops this server …`),
+    () => startWhatIsMissing(context, server, options),
+  );
   const key = await ensureKey(context, server);
   report(context, server, started, key, options);
   if (options.detach || started.length === 0) return 0;
   context.out.note('running in the foreground; Ctrl-C stops the daemons, sandboxes go on');
-  await supervise(context, server, children);
-  context.out.note('stopped; sandboxes go on. `sandlot up` takes them over again, `sandlot down` ends them.');
+  const end = await supervise(context, server);
+  context.out.note(
+    end === 'told'
+      ? 'stopped; sandboxes go on. `sandlot up` takes them over again, `sandlot down` ends them.'
+      : 'the daemons were stopped from elsewhere',
+  );
   return 0;
+}
+
+async function startWhatIsMissing(
+  context: CliContext,
+  server: LocalServer,
+  options: UpOptions,
+): Promise<string[]> {
+  const started: string[] = [];
+  for (const spec of [server.nodeAgent, server.controlPlane]) {
+    if (!(await mustStart(context, spec, options))) continue;
+    context.out.note(`starting the ${spec.role} …`);
+    await startDaemon(spec);
+    started.push(spec.role);
+    if (spec === server.nodeAgent) openNodeSocket(server);
+  }
+  return started;
 }
 
 /** True when the daemon is to be started now; ends one that has to go first. */

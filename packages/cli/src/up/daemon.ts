@@ -1,6 +1,6 @@
 /** Starts one daemon as a process of its own, waits until it is healthy, and says why when it is not. Used by `up` and `down`. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { CliError } from '../cli-error.js';
 import { isAlive, type ReadyFile, readReadyFile } from './process-identity.js';
@@ -31,8 +31,9 @@ export async function isRunning(spec: DaemonSpec): Promise<boolean> {
 }
 
 /** Starts it; resolves when it is healthy. It has a session of its own: our Ctrl-C and our end do not reach it. */
-export async function startDaemon(spec: DaemonSpec): Promise<{ ready: ReadyFile; child: ChildProcess }> {
-  rmSync(spec.readyFile, { force: true });
+export async function startDaemon(spec: DaemonSpec): Promise<ReadyFile> {
+  // The file stays until the new process writes its own: without one, whoever supervises would take
+  // a start that failed for an end on purpose. It names a dead process until then.
   const log = openLog(spec.logFile);
   let child: ChildProcess;
   try {
@@ -59,7 +60,7 @@ export async function startDaemon(spec: DaemonSpec): Promise<{ ready: ReadyFile;
   for (;;) {
     if (end !== undefined) throw notStarted(spec, `it has ended: ${end}`);
     const ready = readReadyFile(spec.readyFile);
-    if (ready && isAlive(ready) && (await isHealthy(spec.health))) return { ready, child };
+    if (ready?.pid === child.pid && isAlive(ready) && (await isHealthy(spec.health))) return ready;
     if (performance.now() > deadline) {
       child.kill('SIGTERM');
       throw notStarted(spec, `it was not ready within ${spec.startTimeoutMs / 1000} s, and was ended`);

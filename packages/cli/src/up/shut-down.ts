@@ -10,6 +10,7 @@ import { startDaemon } from './daemon.js';
 import { writeInstance } from './instance.js';
 import { layoutOf } from './layout.js';
 import { type LocalServer, prepareServer } from './local-server.js';
+import { withLock } from './lock.js';
 import { isAlive, readReadyFile } from './process-identity.js';
 import { removeBuildBinding } from './reachable-build.js';
 import { isHealthy, requestDaemon } from './socket-request.js';
@@ -33,6 +34,13 @@ export async function shutDown(context: CliContext, data: string): Promise<ShutD
   // A folder that never had a server is not touched.
   if (!existsSync(layoutOf(data).instanceFile)) return report;
   const server = prepareServer(data, {}, context.isRoot);
+  const { run } = server.layout;
+  const onWait = (pid: number) => context.out.note(`waiting for another sandlot (pid ${pid}) …`);
+  await withLock(run, onWait, () => endAll(context, server, report));
+  return report;
+}
+
+async function endAll(context: CliContext, server: LocalServer, report: ShutDownReport): Promise<void> {
   const { layout } = server;
   if (await isHealthy(server.controlPlane.health)) report.sandboxes = await endSandboxes(context, server);
   report.nodeAgent = await stopNodeAgent(context, server);
@@ -42,7 +50,6 @@ export async function shutDown(context: CliContext, data: string): Promise<ShutD
   }
   removeBuildBinding(layout.build);
   writeInstance(layout.instanceFile, { ...server.instance, options: {} });
-  return report;
 }
 
 /** Through the API, so that each record says that it was deleted; the count of those that lived. */
