@@ -5,7 +5,7 @@
  *
  *   PING                 -> PONG
  *   MOUNT                -> MOUNT ok | MOUNT <error>     /dev/vda on /mnt, and what a shell needs below
- *   EXEC <shell line>    -> its output, then EXIT <code> on a line of its own
+ *   EXEC <bash line>     -> its output, then EXIT <code> on a line of its own
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -90,7 +90,7 @@ static void do_exec(int port, const char *line) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, 0);
-    execle("/bin/sh", "sh", "-c", line, (char *)0,
+    execle("/bin/bash", "bash", "-c", line, (char *)0,
            (char *[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", 0});
     _exit(98);
   }

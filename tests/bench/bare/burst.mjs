@@ -1,15 +1,7 @@
 // Bare burst: machines restored all at once, each mounts its root and runs one command. Total in ms.
 // `node burst.mjs [--count 30] [--abreast 4] [--accelerator tcg|kvm]` prints JSON.
 import { pathToFileURL } from 'node:url';
-import {
-  closeBare,
-  connectLines,
-  endMachine,
-  mountAndExec,
-  openBare,
-  readArguments,
-  restore,
-} from './machine.mjs';
+import { connectLines, endMachine, mountAndExec, readArguments, restore, withBare } from './machine.mjs';
 
 /** Runs the burst, `abreast` starts at a time; the machines stay until all are done, as in the product. */
 export async function measureBurst(bare, count, abreast, line = 'echo hello') {
@@ -31,11 +23,8 @@ export async function measureBurst(bare, count, abreast, line = 'echo hello') {
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
   const { count, abreast, accelerator } = readArguments({ count: 30, abreast: 4, accelerator: 'tcg' });
-  const bare = await openBare({ accelerator });
-  try {
+  await withBare({ accelerator }, async (bare) => {
     const { totalMs } = await measureBurst(bare, count, abreast);
     console.log(JSON.stringify({ count, abreast, totalMs: Math.round(totalMs) }));
-  } finally {
-    await closeBare(bare);
-  }
+  });
 }

@@ -2,7 +2,7 @@
 // `node exec.mjs [--count 200] [--line /bin/true] [--accelerator tcg|kvm]` prints JSON.
 import { pathToFileURL } from 'node:url';
 import { call, connectH2 } from './h2.mjs';
-import { closeBare, endMachine, openBare, quantile, readArguments, restore } from './machine.mjs';
+import { endMachine, quantile, readArguments, restore, withBare } from './machine.mjs';
 
 /** A machine with its root mounted and warm: `exec(line)` answers its time in ms. */
 export async function openExec(bare) {
@@ -25,8 +25,7 @@ export async function openExec(bare) {
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
   const { count, line, accelerator } = readArguments({ count: 200, line: '/bin/true', accelerator: 'tcg' });
-  const bare = await openBare({ agent: 'h2', accelerator });
-  try {
+  await withBare({ agent: 'h2', accelerator }, async (bare) => {
     const { exec, close } = await openExec(bare);
     for (let i = 0; i < 20; i++) await exec(line);
     const times = [];
@@ -34,7 +33,5 @@ if (import.meta.url === pathToFileURL(process.argv[1]).href) {
     await close();
     const at = (part) => Math.round(quantile(times, part) * 100) / 100;
     console.log(JSON.stringify({ count, line, execMs: { p50: at(0.5), p99: at(0.99) } }));
-  } finally {
-    await closeBare(bare);
-  }
+  });
 }

@@ -1,6 +1,6 @@
 // The bare mechanism: QEMU with the product's devices and a minimal agent, a template, machines restored
 // from it. No product code; what it takes from the product's build is the kernel, its modules and the rate
-// of the time stamp counter (.cache/guest). Every script in this folder begins with `openBare()`.
+// of the time stamp counter (.cache/guest). Every script in this folder works inside `withBare`.
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -32,7 +32,7 @@ const diskBytes = 5 * 1024 ** 3;
  * What all bare figures start from: agents built, a template of this shape and agent, a rootfs file.
  * `agent` is `line` (agent.c, lines on the ctl port) or `h2` (HTTP/2 on the data port).
  */
-export async function openBare({ agent = 'line', memoryMiB = 1024, accelerator = 'tcg' } = {}) {
+async function openBare({ agent = 'line', memoryMiB = 1024, accelerator = 'tcg' } = {}) {
   mkdirSync(cache, { recursive: true });
   const initramfs = buildInitramfs(agent);
   const host = {
@@ -52,14 +52,29 @@ export async function openBare({ agent = 'line', memoryMiB = 1024, accelerator =
     machines: new Set(),
     count: 0,
   };
-  await buildTemplate(bare);
+  try {
+    await buildTemplate(bare);
+  } catch (error) {
+    await closeBare(bare);
+    throw error;
+  }
   return bare;
 }
 
 /** Ends every machine and removes every file. */
-export async function closeBare(bare) {
+async function closeBare(bare) {
   await Promise.all([...bare.machines].map(endMachine));
   rmSync(bare.folder, { recursive: true, force: true });
+}
+
+/** Runs `work` with the bare mechanism and takes it down again, whatever happens. */
+export async function withBare(options, work) {
+  const bare = await openBare(options);
+  try {
+    return await work(bare);
+  } finally {
+    await closeBare(bare);
+  }
 }
 
 /** Parses `--name value` arguments of a script. */

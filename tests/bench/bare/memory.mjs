@@ -3,15 +3,7 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
-import {
-  closeBare,
-  connectLines,
-  endMachine,
-  mountAndExec,
-  openBare,
-  readArguments,
-  restore,
-} from './machine.mjs';
+import { connectLines, endMachine, mountAndExec, readArguments, restore, withBare } from './machine.mjs';
 
 /** Memory of a process that is its own, MiB: what would be freed if it ended, swapped pages included. */
 export function readPrivateMiB(pid) {
@@ -36,11 +28,8 @@ export async function measureMemory(bare, count, idleMs = 5_000) {
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
   const { count, accelerator } = readArguments({ count: 50, accelerator: 'tcg' });
-  const bare = await openBare({ accelerator });
-  try {
+  await withBare({ accelerator }, async (bare) => {
     const { privateMiB } = await measureMemory(bare, count);
     console.log(JSON.stringify({ count, privateMiB: Math.round(privateMiB * 10) / 10 }));
-  } finally {
-    await closeBare(bare);
-  }
+  });
 }

@@ -2,14 +2,13 @@
 // `node start.mjs [--count 20] [--accelerator tcg|kvm]` prints JSON; run.mjs calls `measureStart`.
 import { pathToFileURL } from 'node:url';
 import {
-  closeBare,
   connectLines,
   endMachine,
   mountAndExec,
-  openBare,
   quantile,
   readArguments,
   restore,
+  withBare,
 } from './machine.mjs';
 
 /** One machine from nothing to its first exec result. */
@@ -27,8 +26,7 @@ export async function measureStart(bare, line = 'echo hello') {
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
   const { count, accelerator } = readArguments({ count: 20, accelerator: 'tcg' });
-  const bare = await openBare({ accelerator });
-  try {
+  await withBare({ accelerator }, async (bare) => {
     const rounds = [];
     for (let i = 0; i < count; i++) rounds.push(await measureStart(bare));
     const of = (name, part) =>
@@ -45,7 +43,5 @@ if (import.meta.url === pathToFileURL(process.argv[1]).href) {
         firstExecMs: { p50: of('firstExecMs', 0.5), p90: of('firstExecMs', 0.9) },
       }),
     );
-  } finally {
-    await closeBare(bare);
-  }
+  });
 }

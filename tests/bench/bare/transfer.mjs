@@ -3,7 +3,7 @@
 import { pathToFileURL } from 'node:url';
 import { openExec } from './exec.mjs';
 import { call, writeZeros } from './h2.mjs';
-import { closeBare, openBare, readArguments } from './machine.mjs';
+import { readArguments, withBare } from './machine.mjs';
 
 /** Rates of one transfer each way over an open session. */
 export async function measureTransfer(session, bytes) {
@@ -20,8 +20,7 @@ export async function measureTransfer(session, bytes) {
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
   const { mebibytes, accelerator } = readArguments({ mebibytes: 256, accelerator: 'tcg' });
-  const bare = await openBare({ agent: 'h2', accelerator });
-  try {
+  await withBare({ agent: 'h2', accelerator }, async (bare) => {
     const { session, close } = await openExec(bare);
     const { uploadMBps, downloadMBps } = await measureTransfer(session, mebibytes * 1024 ** 2);
     await close();
@@ -32,7 +31,5 @@ if (import.meta.url === pathToFileURL(process.argv[1]).href) {
         downloadMBps: Math.round(downloadMBps),
       }),
     );
-  } finally {
-    await closeBare(bare);
-  }
+  });
 }

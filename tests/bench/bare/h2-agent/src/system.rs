@@ -61,10 +61,10 @@ pub fn mount_root() -> &'static str {
     if entered { "ok" } else { "failed" }
 }
 
-/// Runs a shell line in the mounted root. Its output, and its exit code.
+/// Runs a bash line (the gateway runs its commands by bash) in the mounted root. Its output, and its exit code.
 pub fn run(line: &str) -> (Vec<u8>, i32) {
     let mut output = Vec::new();
-    let spawned = Command::new("/bin/sh")
+    let spawned = Command::new("/bin/bash")
         .args(["-c", line])
         .env_clear()
         .env(

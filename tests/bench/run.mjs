@@ -1,0 +1,55 @@
+// `make bench [G=group]`: measures the product on the running server beside the bare mechanism, prints one
+// line a figure (`name product bare ratio limit verdict`), then `N figures`. Exits 1 when a group failed.
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { figures, formatFigure } from './figures.mjs';
+import { openServer } from './product/server.mjs';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+/** In this order: the short ones first. */
+const groups = ['start', 'exec', 'burst', 'transfer', 'image', 'files', 'memory', 'churn'];
+
+/** Figures that an RFD explains: a line `Figure: NAME` in docs/rfd/NNNN-….md. */
+function readExplanations() {
+  const folder = path.join(here, '../../docs/rfd');
+  const explained = new Map();
+  for (const file of readdirSync(folder).filter((name) => /^\d{4}-.*\.md$/.test(name))) {
+    for (const match of readFileSync(path.join(folder, file), 'utf8').matchAll(/^Figure: (\S+)$/gm)) {
+      explained.set(match[1], file.slice(0, 4));
+    }
+  }
+  return explained;
+}
+
+const wanted = process.argv[2] ? [process.argv[2]] : groups;
+if (wanted.some((name) => !groups.includes(name))) {
+  console.error(`there is no group ${wanted}; there are: ${groups.join(', ')}`);
+  process.exit(2);
+}
+const explained = readExplanations();
+const server = await openServer();
+const image = 'python:3.11-slim';
+let count = 0;
+let failed = 0;
+const onFigure = (name, measured) => {
+  if (!(name in figures)) throw new Error(`${name} is not in figures.mjs`);
+  console.log(formatFigure(name, measured, explained));
+  count++;
+};
+for (const name of wanted) {
+  const begin = performance.now();
+  try {
+    const { measure } = await import(`./groups/${name}.mjs`);
+    await measure({ server, image, accelerator: server.status.accelerator, onFigure });
+  } catch (error) {
+    failed++;
+    console.error(`group ${name} failed:`, error);
+  } finally {
+    await server.removeAll().catch(() => {});
+  }
+  console.error(`group ${name}: ${Math.round((performance.now() - begin) / 1000)} s`);
+}
+server.close();
+console.log(`${count} figures`);
+process.exit(failed > 0 ? 1 : 0);
