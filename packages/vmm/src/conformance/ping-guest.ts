@@ -15,7 +15,7 @@ export async function callGuest(
   ports: GuestPorts,
   method: string,
   path: string,
-  body?: string,
+  body?: string | Buffer,
   signal?: AbortSignal,
 ): Promise<{ status: number; body: string }> {
   let problem: unknown;
@@ -87,7 +87,7 @@ function request(
   session: http2.ClientHttp2Session,
   method: string,
   path: string,
-  body: string | undefined,
+  body: string | Buffer | undefined,
 ): Promise<{ status: number; body: string }> {
   return new Promise((resolve, reject) => {
     const stream = session.request({ ':method': method, ':path': path });
