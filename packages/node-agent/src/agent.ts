@@ -1,0 +1,144 @@
+/**
+ * The node agent: puts its parts together, opens them in the order in which they depend on each
+ * other, and closes them in reverse. Machines outlive it; `close('remove')` ends them too.
+ */
+import { existsSync } from 'node:fs';
+import { mkdir, rm } from 'node:fs/promises';
+import type { Server } from 'node:http';
+import { availableParallelism } from 'node:os';
+import { dirname, join } from 'node:path';
+import { type ImageStore, openImageStore } from '@sandlot/images';
+import { createFakeDriver, createQemuDriver, type VmmDriver } from '@sandlot/vmm';
+import type { Logger } from 'pino';
+import { Gateway } from './gateway/gateway.js';
+import { TokenVerifier } from './gateway/token.js';
+import { createNodeServer } from './http/server.js';
+import { NodeMetrics } from './metrics.js';
+import type { Networks } from './network/network.js';
+import { openTapNetworks } from './network/tap-networks.js';
+import { openUserNetworks } from './network/user-networks.js';
+import { describeNode } from './node-info.js';
+import type { NodeAgentOptions } from './options.js';
+import { CpuLimits } from './sandbox/cpu-limits.js';
+import { RecordFolder } from './sandbox/record.js';
+import { Sandboxes } from './sandbox/sandboxes.js';
+import { Semaphore } from './sandbox/semaphore.js';
+import { killStrayMachines } from './sandbox/stray-machines.js';
+import { TemplateStore } from './templates/template-store.js';
+
+/** How often what is left over is looked for, ms. */
+const reapIntervalMs = 300_000;
+
+/** A running node agent. */
+export interface NodeAgent {
+  /** `keep`: machines go on and are adopted by the next start. `remove`: they end, and nothing is left on the host. */
+  close(mode: 'keep' | 'remove'): Promise<void>;
+}
+
+/** Starts everything and listens. Throws what the first part that fails throws. */
+export async function startNodeAgent(
+  options: NodeAgentOptions,
+  log: Logger,
+  onShutdownRequest: (mode: 'keep' | 'remove') => void,
+): Promise<NodeAgent> {
+  const folder = (name: string) => join(options.dataFolder, name);
+  await mkdir(options.dataFolder, { recursive: true, mode: 0o711 });
+  const verifier = await TokenVerifier.open(options.publicKeyPath);
+  const driver = createDriver(options, folder('vmm'));
+  const info = await driver.describe();
+  log.info({ accelerator: info.accelerator, reason: info.reason, version: info.version }, 'machines');
+  const images = await openImages(options, folder('images'));
+  const networks = await openNetworks(options, folder('network'));
+  await networks.start();
+  const templates = new TemplateStore({ folder: folder('templates'), driver, networks, log });
+  await killStrayMachines(folder('templates'), new Set());
+  await templates.open();
+  const cpuLimits = await CpuLimits.open(options.instanceId);
+  const sandboxes = new Sandboxes(
+    {
+      driver,
+      images,
+      networks,
+      templates,
+      records: new RecordFolder(folder('sandboxes')),
+      cpuLimits,
+      restores: new Semaphore(4 * availableParallelism()),
+    },
+    log,
+  );
+  await sandboxes.open();
+  const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes });
+  const server = createNodeServer({
+    sandboxes,
+    images,
+    gateway: new Gateway(sandboxes, verifier, log),
+    metrics: new NodeMetrics(sandboxes),
+    describe,
+    shutdown: onShutdownRequest,
+    log,
+  });
+  await listen(server, options.socketPath);
+  const reaper = setInterval(() => {
+    sandboxes.reap().catch((error: unknown) => log.error({ err: error }, 'reaping failed'));
+  }, reapIntervalMs);
+  void prebuild(options, templates, log);
+  return {
+    async close(mode) {
+      clearInterval(reaper);
+      server.close();
+      server.closeAllConnections();
+      if (mode === 'remove') {
+        await sandboxes.endAll('Sandlot was stopped on this host.');
+        await cpuLimits.reap(new Set());
+      } else sandboxes.detachAll();
+      await networks.close(mode);
+      await images.close();
+      await driver.close();
+      await rm(options.socketPath, { force: true });
+    },
+  };
+}
+
+function createDriver(options: NodeAgentOptions, stateFolder: string): VmmDriver {
+  if (options.driver === 'fake') return createFakeDriver({ agentBinary: options.agentBinary });
+  return createQemuDriver({ assets: options.guestAssets, stateFolder, kvm: options.kvm });
+}
+
+function openImages(options: NodeAgentOptions, root: string): Promise<ImageStore> {
+  return openImageStore({
+    root,
+    insecureRegistries: options.insecureRegistries,
+    ...(options.runChildrenAs ? { runChildrenAs: options.runChildrenAs } : {}),
+  });
+}
+
+async function openNetworks(options: NodeAgentOptions, stateFolder: string): Promise<Networks> {
+  const canUseTaps = process.getuid?.() === 0 && existsSync('/dev/net/tun') && options.driver === 'qemu';
+  if (!canUseTaps) return openUserNetworks({ stateFolder, rootlessNetwork: options.rootlessNetwork });
+  return openTapNetworks({
+    instanceId: options.instanceId,
+    stateFolder,
+    poolSize: options.poolSize,
+    allowPrivate: options.allowPrivate,
+    allowHostPorts: options.allowHostPorts,
+    ...(options.subnet ? { subnet: options.subnet } : {}),
+    ...(options.runChildrenAs ? { runDnsAs: options.runChildrenAs } : {}),
+  });
+}
+
+async function listen(server: Server, socketPath: string): Promise<void> {
+  await mkdir(dirname(socketPath), { recursive: true });
+  await rm(socketPath, { force: true });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(socketPath, resolve);
+  });
+}
+
+async function prebuild(options: NodeAgentOptions, templates: TemplateStore, log: Logger): Promise<void> {
+  for (const shape of options.prebuild) {
+    await templates
+      .get(shape)
+      .catch((error: unknown) => log.error({ err: error, shape }, 'building a template failed'));
+  }
+}

@@ -1,0 +1,34 @@
+/** Errors of the node's parts as HTTP answers of its API. The control plane turns them into the public ones. */
+import { ImageError, type ImageErrorCode } from '@sandlot/images';
+import { GuestUnreachableError } from '../guest/channel.js';
+import { GuestCallError } from '../guest/guest-client.js';
+import { NetworkError } from '../network/network.js';
+import { SandboxConflictError } from '../sandbox/sandboxes.js';
+
+const statusOfImageError: Partial<Record<ImageErrorCode, number>> = {
+  'invalid-reference': 422,
+  'not-found': 404,
+  unauthorized: 403,
+  unreachable: 502,
+  'rate-limited': 429,
+  'in-use': 409,
+  'no-space': 507,
+};
+
+/** Status and `{code, message}`. */
+export function failureOf(error: unknown): { status: number; body: { code: string; message: string } } {
+  const message = error instanceof Error ? error.message : String(error);
+  if (error instanceof ImageError) {
+    return { status: statusOfImageError[error.code] ?? 422, body: { code: error.code, message } };
+  }
+  if (error instanceof SandboxConflictError) return { status: 409, body: { code: 'conflict', message } };
+  if (error instanceof GuestCallError) return { status: error.status, body: { code: error.code, message } };
+  if (error instanceof GuestUnreachableError)
+    return { status: 503, body: { code: 'guest-unreachable', message } };
+  if (error instanceof NetworkError) {
+    const status = error.code === 'unsupported' ? 501 : error.code === 'invalid-policy' ? 422 : 500;
+    return { status, body: { code: error.code, message } };
+  }
+  const { statusCode } = error as { statusCode?: number };
+  return { status: statusCode ?? 500, body: { code: statusCode ? 'bad-request' : 'internal', message } };
+}

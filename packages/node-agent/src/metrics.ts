@@ -1,0 +1,45 @@
+/** The node's numbers for Prometheus: `GET /metrics`. */
+
+import type { SandboxReport } from '@sandlot/protocol';
+import { collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { Sandboxes } from './sandbox/sandboxes.js';
+
+/** Collects from the registry of sandboxes and its reports. */
+export class NodeMetrics {
+  readonly #registry = new Registry();
+  readonly #stages = new Histogram({
+    name: 'sandlot_start_stage_seconds',
+    help: 'Time that each stage of a start took',
+    labelNames: ['stage'],
+    buckets: [0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 15, 60, 300],
+    registers: [this.#registry],
+  });
+
+  constructor(sandboxes: Sandboxes) {
+    collectDefaultMetrics({ register: this.#registry, prefix: 'sandlot_node_' });
+    new Gauge({
+      name: 'sandlot_sandboxes',
+      help: 'Sandboxes that this node knows, by state',
+      labelNames: ['state'],
+      registers: [this.#registry],
+      collect() {
+        this.reset();
+        for (const { report } of sandboxes.list()) this.inc({ state: report.state });
+      },
+    });
+    const observed = new Set<string>();
+    sandboxes.hub.subscribe((report) => this.#observe(report, observed));
+  }
+
+  /** Prometheus text. */
+  text(): Promise<string> {
+    return this.#registry.metrics();
+  }
+
+  #observe(report: SandboxReport, observed: Set<string>): void {
+    if (report.state === 'stopped' || report.state === 'failed') observed.delete(report.sandboxId);
+    if (report.state !== 'running' || observed.has(report.sandboxId)) return;
+    observed.add(report.sandboxId);
+    for (const [stage, ms] of Object.entries(report.timings)) this.#stages.observe({ stage }, ms / 1000);
+  }
+}

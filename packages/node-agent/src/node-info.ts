@@ -1,0 +1,62 @@
+/** What this node offers and runs: the answer of `GET /v1/node`. */
+import { statfs } from 'node:fs/promises';
+import { availableParallelism, totalmem } from 'node:os';
+import type { NodeInfo } from '@sandlot/protocol';
+import type { DriverInfo } from '@sandlot/vmm';
+import type { Networks } from './network/network.js';
+import type { NodeAgentOptions } from './options.js';
+import type { CpuLimits } from './sandbox/cpu-limits.js';
+import type { Sandboxes } from './sandbox/sandboxes.js';
+import { version } from './version.js';
+
+/** Memory that is never offered: the host, its page cache and our daemons. */
+const keptMemoryMiB = 2048;
+
+interface Parts {
+  options: NodeAgentOptions;
+  info: DriverInfo;
+  networks: Networks;
+  cpuLimits: CpuLimits;
+  sandboxes: Sandboxes;
+}
+
+/** Reads the free disk space now; all else is known. */
+export async function describeNode({
+  options,
+  info,
+  networks,
+  cpuLimits,
+  sandboxes,
+}: Parts): Promise<NodeInfo> {
+  const disk = await statfs(options.dataFolder);
+  const freeDiskGiB = (disk.bavail * disk.bsize) / 2 ** 30;
+  const memoryMiB = Math.max(0, totalmem() / 2 ** 20 - keptMemoryMiB);
+  const warnings = networks.warnings();
+  if (info.accelerator === 'tcg') {
+    warnings.push(
+      `Software emulation: machines compute about 18 times slower than with KVM (${info.reason}).`,
+    );
+  }
+  if (!cpuLimits.available)
+    warnings.push('A fraction of a CPU cannot be enforced: no usable cgroup on this host.');
+  return {
+    nodeId: `node-${options.instanceId}`,
+    version,
+    pid: process.pid,
+    accelerator: info.accelerator,
+    acceleratorReason: info.reason,
+    networkMode: networks.mode,
+    dataFolder: options.dataFolder,
+    offer: {
+      vcpus: availableParallelism() * options.cpuOvercommit,
+      memoryMiB: Math.floor(memoryMiB * options.memoryOvercommit),
+      diskGiB: Math.floor(freeDiskGiB * options.diskOvercommit),
+    },
+    warnings,
+    processes: networks.processes(),
+    machines: sandboxes
+      .list()
+      .map((sandbox) => sandbox.report)
+      .flatMap(({ sandboxId, pid }) => (pid === undefined ? [] : [{ id: sandboxId, pid }])),
+  };
+}
