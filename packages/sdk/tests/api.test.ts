@@ -1,4 +1,6 @@
 /** API calls: key, retries, idempotency, error mapping, deadlines, cancelling, pages. */
+
+import { idPattern } from '@sandlot/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
 import { errorTable } from '../src/error-table.js';
 import { errorFromBody } from '../src/http/error-answer.js';
@@ -19,6 +21,7 @@ import {
   TooLargeError,
   ValidationError,
 } from '../src/index.js';
+import { fullIdPattern } from '../src/resources/sandboxes.js';
 import { type Answer, type SeenRequest, TestServer } from './test-server.js';
 
 const info = {
@@ -289,6 +292,14 @@ describe('find', () => {
     await open(answer);
     expect((await client.sandboxes.find('abc')).id).toBe('abc1');
     expect((await client.sandboxes.find('abd')).id).toBe('abd3');
+  });
+
+  it('does not look up what is a whole id', async () => {
+    await open(answer);
+    expect(await client.sandboxes.resolveId('abcdefghijklmnopqrst')).toBe('abcdefghijklmnopqrst');
+    expect(server.seen).toHaveLength(0);
+    expect(await client.sandboxes.resolveId('abc')).toBe('abc1');
+    expect(fullIdPattern.source).toBe(idPattern.source);
   });
 
   it('refuses what is not unique, and says what was not found', async () => {

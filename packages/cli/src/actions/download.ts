@@ -15,7 +15,7 @@ export async function run(
   options: OutputOptions,
 ): Promise<void> {
   const client = await context.client();
-  const sandbox = client.sandboxes.handle((await client.sandboxes.find(id)).id);
+  const sandbox = client.sandboxes.handle(await client.sandboxes.resolveId(id));
   const { files } = sandbox;
   const source = await resolve(sandbox, remote);
   const isFolder = source.kind === 'directory';

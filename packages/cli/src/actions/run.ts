@@ -30,8 +30,8 @@ export async function run(
   const foreign = onlyForNew(options);
   if (foreign) throw usage(`${foreign} needs --image: it describes a new sandbox`);
   const client = await context.client();
-  const info = await client.sandboxes.find(id);
-  return runIn(context, client.sandboxes.handle(info.id), argv, options);
+  const sandbox = client.sandboxes.handle(await client.sandboxes.resolveId(id));
+  return runIn(context, sandbox, argv, options);
 }
 
 async function runInNew(

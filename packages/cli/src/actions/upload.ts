@@ -16,7 +16,7 @@ export async function run(
 ): Promise<void> {
   const source = local === '-' ? undefined : await statLocal(local);
   const client = await context.client();
-  const { files } = client.sandboxes.handle((await client.sandboxes.find(id)).id);
+  const { files } = client.sandboxes.handle(await client.sandboxes.resolveId(id));
   const progress = await startProgress(context.out, `uploading ${local}`);
   const transfer = {
     onProgress: (done: number) => progress.update(done, source?.isFile() ? source.size : 0),

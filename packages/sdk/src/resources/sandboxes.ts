@@ -15,6 +15,8 @@ import {
   type SandboxState,
 } from './sandbox-types.js';
 
+/** A whole id, as `idPattern` of the protocol has it (that module loads a schema compiler). */
+export const fullIdPattern = /^[a-z][a-z2-7]{19}$/;
 /** Ids in one `status:batchGet`. */
 const statusBatchSize = 100;
 /** Ids in one bulk delete. */
@@ -183,6 +185,11 @@ export class Sandboxes {
         await pause(minimumPollMs * (0.8 + Math.random() * 0.4), options.signal);
       }
     }
+  }
+
+  /** The full id for one that may be shortened. A full one is not looked up: the call it is for will tell. */
+  async resolveId(idOrPrefix: string, options: CallOptions = {}): Promise<string> {
+    return fullIdPattern.test(idOrPrefix) ? idOrPrefix : (await this.find(idOrPrefix, options)).id;
   }
 
   /** The one sandbox whose id begins with `prefix`. */
