@@ -201,7 +201,7 @@ class TapNetworks implements Networks {
       maxConnections: options.maxConnections ?? 4_096,
     };
     const namespaces = new Namespaces(layout, rules, scratch);
-    const pool = new NamespacePool(layout, namespaces, options.poolSize);
+    const pool = new NamespacePool(namespaces, options.poolSize);
     const dns = this.makeDnsProxy(layout);
     const parts: TapNetworkParts = {
       surroundings,
@@ -210,11 +210,20 @@ class TapNetworks implements Networks {
       policyFile: (index) => join(options.stateFolder, 'policies', `${index}.json`),
       release: (network) => this.release(network),
     };
-    await host.apply();
     const existing = await namespaces.list();
+    try {
+      await host.apply();
+      await dns.start();
+    } catch (cause) {
+      // Nothing of ours runs that would need it: the host is as before.
+      if (existing.length === 0) {
+        await host.remove().catch(() => undefined);
+        await releaseSubnet(runFolder, subnet, options.instanceId);
+      }
+      throw cause;
+    }
     for (const index of existing) this.unclaimed.add(index);
     pool.reserve(existing);
-    await dns.start();
     pool.fill();
     const refreshTimer = setInterval(() => this.refreshHost(host), refreshMs);
     refreshTimer.unref();

@@ -22,6 +22,7 @@ function main(): void {
   process.on('disconnect', () => process.exit(0));
   // Ctrl-C goes to the whole terminal group; the node agent decides when we end.
   process.on('SIGINT', () => {});
+  process.on('SIGHUP', () => {});
   process.on('message', (message: ToProxy) => {
     switch (message.type) {
       case 'config':

@@ -17,6 +17,7 @@ export interface DnsProxyOptions {
   mainPath?: string;
 }
 
+const maxAdmitAddresses = 64;
 const readyDeadlineMs = 15_000;
 const endDeadlineMs = 2_000;
 const firstRestartMs = 100;
@@ -41,7 +42,12 @@ export class DnsProxy {
   /** Resolves when the proxy answers. Throws {@link NetworkError} `setup-failed` if its first start fails. */
   async start(): Promise<void> {
     if (this.child || this.closed) return;
-    await this.launch();
+    try {
+      await this.launch();
+    } catch (cause) {
+      await this.close();
+      throw cause;
+    }
   }
 
   get pid(): number | undefined {
@@ -103,7 +109,9 @@ export class DnsProxy {
           ),
         );
       }, readyDeadlineMs);
-      child.on('message', (message: FromProxy) => {
+      child.on('message', (received) => {
+        const message = readMessage(received);
+        if (!message) return;
         if (message.type === 'admit') this.answerAdmit(child, message);
         if (message.type === 'failed') stderr = message.message;
         if (message.type !== 'ready') return;
@@ -163,6 +171,29 @@ export class DnsProxy {
 
   private send(message: ToProxy): void {
     if (this.child?.connected) this.child.send(message, () => {});
+  }
+}
+
+/** The proxy reads untrusted bytes, so what it says is checked like a guest's words. */
+function readMessage(received: unknown): FromProxy | undefined {
+  if (typeof received !== 'object' || received === null) return undefined;
+  const message = received as Partial<Extract<FromProxy, { type: 'admit' }>> & { message?: unknown };
+  switch (received && (received as { type?: unknown }).type) {
+    case 'ready':
+      return { type: 'ready' };
+    case 'failed':
+      return { type: 'failed', message: String(message.message).slice(0, 500) };
+    case 'admit': {
+      const { id, source, name, addresses } = message;
+      if (typeof id !== 'number' || typeof source !== 'string' || typeof name !== 'string') return undefined;
+      if (!Array.isArray(addresses) || addresses.length > maxAdmitAddresses) return undefined;
+      const wellFormed = addresses.every(
+        (one) => typeof one?.address === 'string' && Number.isInteger(one.ttl),
+      );
+      return wellFormed ? { type: 'admit', id, source, name, addresses } : undefined;
+    }
+    default:
+      return undefined;
   }
 }
 

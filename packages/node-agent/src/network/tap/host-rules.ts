@@ -42,7 +42,9 @@ export function writeHostRules(layout: InstanceLayout, options: HostRuleOptions)
       options.allowHostPorts.length > 0,
       `ip daddr ${serviceAddress} tcp dport { ${options.allowHostPorts.join(', ')} } accept`,
     ),
-    `meta l4proto { tcp, udp, icmp } ip saddr ${subnet} ${refuse}`,
+    // The kernel limits the rate of ICMP errors, not of resets.
+    `ip saddr ${subnet} meta l4proto tcp reject with tcp reset`,
+    `ip saddr ${subnet} meta l4proto { udp, icmp } ${refuse}`,
     'drop',
     '}',
     'chain forward {',
@@ -53,6 +55,7 @@ export function writeHostRules(layout: InstanceLayout, options: HostRuleOptions)
     `iifname ${links} tcp flags & (syn|rst) == syn tcp option maxseg size set rt mtu`,
     ...when(hasUplink, `iifname ${links} oifname ${uplinks} meta nfproto ipv4 accept`),
     ...when(hasOpened, `iifname ${links} ip daddr ${opened} accept`),
+    `iifname ${links} meta l4proto tcp reject with tcp reset`,
     `iifname ${links} ${refuse}`,
     `oifname ${links} ct state established,related accept`,
     `oifname ${links} drop`,

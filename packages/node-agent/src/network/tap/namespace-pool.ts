@@ -3,7 +3,7 @@
  * by `../tap-networks.ts`.
  */
 import { NetworkError } from '../contract.js';
-import { type InstanceLayout, maxIndex, type NetworkNames } from './layout.js';
+import { maxIndex, type NetworkNames } from './layout.js';
 import type { Namespaces } from './namespaces.js';
 
 /** At once, in all: more only makes each slower (the kernel's rtnl lock). */
@@ -29,7 +29,6 @@ export class NamespacePool {
   private failure: string | undefined;
 
   constructor(
-    private readonly layout: InstanceLayout,
     private readonly namespaces: Namespaces,
     private readonly size: number,
   ) {}
@@ -50,7 +49,6 @@ export class NamespacePool {
 
   /** One for a sandbox. */
   async take(): Promise<NetworkNames> {
-    if (this.closed) throw new NetworkError('setup-failed', 'the networks are closed');
     const names = this.ready.shift() ?? (await this.make());
     this.taken.add(names.index);
     this.fill();
@@ -79,9 +77,8 @@ export class NamespacePool {
   async close(): Promise<void> {
     this.closed = true;
     clearTimeout(this.retryTimer);
-    const made = await Promise.allSettled(this.making.values());
-    // A `take` that waited for one of these has taken it by now or is about to: it stays.
-    void made;
+    // What a `take` waits for is taken and stays; the filling's own goes with the rest.
+    await Promise.allSettled(this.making.values());
     await new Promise((resolve) => setImmediate(resolve));
     const unused = this.ready.splice(0).map(({ index }) => index);
     await this.namespaces.remove(unused);
@@ -106,6 +103,7 @@ export class NamespacePool {
 
   private async make(): Promise<NetworkNames> {
     while (this.making.size >= maxParallel) await new Promise<void>((resolve) => this.queue.push(resolve));
+    if (this.closed) throw new NetworkError('setup-failed', 'the networks are closed');
     const index = this.nextIndex();
     const made = this.namespaces.make(index);
     this.making.set(index, made);
@@ -127,7 +125,7 @@ export class NamespacePool {
     }
     throw new NetworkError(
       'exhausted',
-      `all ${maxIndex} networks of this node are in use (subnet ${this.layout.instanceId})`,
+      `all ${maxIndex} networks of this node are in use; end sandboxes or add a node`,
     );
   }
 }

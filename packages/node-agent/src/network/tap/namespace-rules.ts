@@ -1,6 +1,6 @@
 /**
  * What is loaded into one sandbox's namespace: the rules with policy "none", and the lines for `ip -batch`.
- * Pure; carried out by `namespaces.ts`. The rules and the reasons: docs/networking.md.
+ * Pure; carried out by `namespaces.ts`. What each rule is for: README.md beside this folder.
  */
 import { guestAddresses } from '../contract.js';
 import { mergeRanges } from '../policy/egress-plan.js';
@@ -27,6 +27,8 @@ export const namespaceSettings = [
   // A connection's middle is not taken for its start: a forked guest's copy of it is reset, nothing leaves.
   'net.netfilter.nf_conntrack_tcp_loose=0',
   'net.ipv6.conf.all.disable_ipv6=1',
+  // Every refused packet is answered, not one a second: ICMP errors here go to the guest alone.
+  'net.ipv4.icmp_ratelimit=0',
 ] as const;
 
 /** First lines, on the host: the namespace and its pair of links, still down. */

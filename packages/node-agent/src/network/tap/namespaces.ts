@@ -3,8 +3,9 @@
  * after use and never cleaned for another (its connection table, sets and neighbours belong to one guest).
  * If we die half way, the name or the link is left, and `list` finds it.
  */
-import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { NetworkError } from '../contract.js';
 import { type InstanceLayout, indexInName, type NetworkNames, netnsFolder } from './layout.js';
 import {
@@ -16,6 +17,8 @@ import {
   writeUp,
 } from './namespace-rules.js';
 import { runTool } from './run-tool.js';
+
+const goneDeadlineMs = 500;
 
 /** Namespaces of one instance. */
 export class Namespaces {
@@ -66,20 +69,21 @@ export class Namespaces {
   }
 
   /**
-   * Removes these, whatever is left of them. The link goes first: that cuts a namespace off at once, also one
-   * that a process keeps alive after its name is gone.
+   * Removes these, whatever is left of them. With a namespace its links and rules go by themselves, a moment
+   * later. A process that keeps one alive (it should be gone by now) is cut off by the removal of the link.
    */
   async remove(indices: readonly number[]): Promise<void> {
     if (indices.length === 0) return;
-    const batch = indices.flatMap((index) => {
-      const { link, namespace } = this.layout.at(index);
-      return [`link del ${link}`, `netns del ${namespace}`];
-    });
     // 5.5 ms for each was measured; a host under load is slower.
     const timeoutMs = 10_000 + indices.length * 100;
-    await runTool(['ip', '-force', '-batch', '-'], { input: joinLines(batch), mayFail: true, timeoutMs });
-    const wanted = new Set(indices);
-    const left = (await this.list()).filter((index) => wanted.has(index));
+    const runBatch = (lines: string[]): Promise<string> =>
+      runTool(['ip', '-force', '-batch', '-'], { input: joinLines(lines), mayFail: true, timeoutMs });
+    await runBatch(indices.map((index) => `netns del ${this.layout.at(index).namespace}`));
+    let left = await this.waitUntilGone(indices);
+    if (left.length > 0) {
+      await runBatch(left.map((index) => `link del ${this.layout.at(index).link}`));
+      left = await this.waitUntilGone(left);
+    }
     if (left.length > 0) {
       const names = left.map((index) => this.layout.at(index).namespace).join(', ');
       throw new NetworkError('setup-failed', `network namespaces could not be removed: ${names}`);
@@ -88,19 +92,25 @@ export class Namespaces {
 
   /** Indices of everything that exists of this instance: names of namespaces, and links without one. */
   async list(): Promise<number[]> {
-    const found = new Set<number>();
-    for (const name of await readNamespaceNames()) {
-      const index = indexInName(name, this.layout.namespacePrefix);
-      if (index !== undefined) found.add(index);
+    const { namespacePrefix, linkPrefix } = this.layout;
+    const [names, links] = await Promise.all([readNamespaceNames(), readLinkNames()]);
+    const found = [
+      ...names.map((name) => indexInName(name, namespacePrefix)),
+      ...links.map((name) => indexInName(name, linkPrefix)),
+    ];
+    return [...new Set(found.filter((index) => index !== undefined))].sort((a, b) => a - b);
+  }
+
+  /** Gives those that are still there after the time that the kernel needs. */
+  private async waitUntilGone(indices: readonly number[]): Promise<number[]> {
+    const wanted = new Set(indices);
+    // 36 ms after one, and the kernel takes many at a time.
+    const deadline = Date.now() + goneDeadlineMs + indices.length * 10;
+    for (;;) {
+      const left = (await this.list()).filter((index) => wanted.has(index));
+      if (left.length === 0 || Date.now() > deadline) return left;
+      await sleep(10);
     }
-    const links = JSON.parse((await runTool(['ip', '-j', 'link', 'show', 'type', 'veth'])) || '[]') as {
-      ifname?: string;
-    }[];
-    for (const { ifname } of links) {
-      const index = indexInName(ifname ?? '', this.layout.linkPrefix);
-      if (index !== undefined) found.add(index);
-    }
-    return [...found].sort((a, b) => a - b);
   }
 
   /** Runs `nft` in one of them. */
@@ -116,6 +126,12 @@ export class Namespaces {
     const out = await runTool(argv, { mayFail: true });
     return out.trim() === '' ? undefined : JSON.parse(out);
   }
+}
+
+/** Names of the links of the network namespace that we are in. */
+async function readLinkNames(): Promise<string[]> {
+  const text = await readFile('/proc/self/net/dev', 'utf8');
+  return [...text.matchAll(/^\s*([^\s:]+):/gm)].map((match) => match[1]!);
 }
 
 /** All names that `ip netns` knows. */

@@ -4,7 +4,7 @@
  * nothing behind.
  */
 import { type ChildProcessWithoutNullStreams, execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -164,7 +164,7 @@ export class NetworkLab {
     // Proof that nothing forged gets out: the world could answer every source.
     on(world, `route add default via ${labAddresses.hostUplink}`);
     if (uplink) on(host, `route add default via ${labAddresses.worldUplink}`);
-    const server = this.spawnIn(world, [process.execPath, join(this.folder, 'world-main.mjs')]);
+    const server = this.spawnIn(world, [process.execPath, join(this.folder, 'world-main.mjs'), ...addresses]);
     const lines = createInterface({ input: server.stdout });
     await new Promise<void>((resolve, reject) => {
       server.once('exit', () => reject(new Error('the world ended')));
@@ -187,6 +187,7 @@ export class LabHost {
   /** Milliseconds that each call took, by its kind. */
   readonly times: { op: string; ms: number }[] = [];
   private lastId = 0;
+  private ended = false;
   private readonly waiting = new Map<number, (reply: HostReply) => void>();
 
   constructor(
@@ -199,6 +200,7 @@ export class LabHost {
       this.waiting.delete(reply.id);
     });
     child.once('exit', () => {
+      this.ended = true;
       for (const settle of this.waiting.values()) settle({ id: 0, ms: 0, error: 'the host program ended' });
     });
   }
@@ -244,6 +246,7 @@ export class LabHost {
   }
 
   private async call<T>(body: RequestBody): Promise<T> {
+    if (this.ended) throw new Error('the host program has ended');
     this.lastId += 1;
     const id = this.lastId;
     const reply = await new Promise<HostReply>((resolve) => {
@@ -293,6 +296,12 @@ export class LabGuest {
   async stop(): Promise<void> {
     await end(this.bridge);
   }
+}
+
+/** Names of namespaces of an instance, and of the lab, that are still there. */
+export function listLeftovers(instanceId: string): string[] {
+  const names = readdirSync('/run/netns');
+  return names.filter((name) => name.startsWith(`sl${instanceId}`) || name.startsWith(`slt${process.pid}`));
 }
 
 /** Runs a tool and gives its output. */

@@ -9,6 +9,9 @@ import { type Answer, decode, encode } from 'dns-packet';
 /** Ports with a banner on every address of the world. */
 const ports = [22, 80, 443, 853, 9000];
 
+/** Given by `network-lab.ts`. */
+const addresses = process.argv.slice(2);
+
 /** Names that the world's DNS server knows; `lookups` in its log counts questions that reached it. */
 const names: Record<string, { addresses?: string[]; ttl?: number; alias?: string; code?: number }> = {
   'a.allowed.test': { addresses: ['198.51.100.2'], ttl: 5 },
@@ -83,13 +86,20 @@ stray.on('message', (_, from) => {
   stray.send('stray', from.port, from.address);
 });
 
-let open = ports.length * 2 + 3;
+// Keeps its connections open.
+const echo = createServer((socket) => {
+  socket.on('error', () => {});
+  socket.pipe(socket);
+});
+
+let open = ports.length * (1 + addresses.length) + 4;
 const ready = (): void => {
   open -= 1;
   if (open === 0) log('ready');
 };
 udpDns.bind(53, '198.51.100.53', ready);
 tcpDns.listen(53, '198.51.100.53', ready);
+echo.listen(9001, '0.0.0.0', ready);
 stray.bind(53, '198.51.100.1', ready);
 for (const port of ports) {
   const tcp = createServer((socket) => {
@@ -98,10 +108,13 @@ for (const port of ports) {
     socket.end(`world ${socket.localAddress} ${port}\n`);
   });
   tcp.listen(port, '0.0.0.0', ready);
-  const udp = createSocket('udp4');
-  udp.on('message', (_, from) => {
-    log('udp', port, from.address);
-    udp.send(`world ${port}`, from.port, from.address);
-  });
-  udp.bind(port, '0.0.0.0', ready);
+  // One socket an address: from 0.0.0.0 the kernel would answer with another source.
+  for (const address of addresses) {
+    const udp = createSocket('udp4');
+    udp.on('message', (_, from) => {
+      log('udp', address, port, from.address);
+      udp.send(`world ${port}`, from.port, from.address);
+    });
+    udp.bind(port, address, ready);
+  }
 }

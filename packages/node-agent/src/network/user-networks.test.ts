@@ -1,0 +1,40 @@
+import { describe, expect, it } from 'vitest';
+import { openUserNetworks } from './network.js';
+
+const all = { generation: 0, allowlist: null, denylist: [] };
+const none = { generation: 0, allowlist: [], denylist: null };
+
+describe('networks without root', () => {
+  it('are restricted until the operator opens them, and say so', async () => {
+    const networks = openUserNetworks();
+    const network = await networks.acquire();
+    await network.applyPolicy(all);
+    expect(network.machine).toEqual({ kind: 'user', restricted: true });
+    expect(networks.warnings()[0]).toContain('--rootless-network');
+  });
+
+  it('follow the policy in force when the machine starts, and refuse a change after it', async () => {
+    const networks = openUserNetworks({ rootlessNetwork: true });
+    expect((await networks.acquire()).machine).toMatchObject({ restricted: true });
+    const network = await networks.acquire();
+    await network.applyPolicy(all);
+    expect(network.machine).toMatchObject({ restricted: false });
+    await network.applyPolicy(all);
+    await expect(network.applyPolicy(none)).rejects.toMatchObject({ code: 'unsupported' });
+    expect(network.machine).toMatchObject({ restricted: false });
+  });
+
+  it('know no lists', async () => {
+    const network = await openUserNetworks({ rootlessNetwork: true }).acquire();
+    const list = { generation: 0, allowlist: ['a.test'], denylist: null };
+    await expect(network.applyPolicy(list)).rejects.toMatchObject({ code: 'unsupported' });
+  });
+
+  it('are adopted with the policy of their record', async () => {
+    const networks = openUserNetworks({ rootlessNetwork: true });
+    const network = (await networks.adopt({ kind: 'user', index: -1 }))!;
+    await network.applyPolicy(none);
+    await expect(network.applyPolicy(all)).rejects.toMatchObject({ code: 'unsupported' });
+    expect(await networks.adopt({ kind: 'tap', index: 1 })).toBeUndefined();
+  });
+});
