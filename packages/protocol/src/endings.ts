@@ -1,0 +1,81 @@
+/**
+ * How a sandbox can end, and how each end looks on the wire. One row for each {@link EndReason};
+ * read by the control plane (status, error-context) and by `docs/errors.md`.
+ */
+import type { EndReason } from './node-api.js';
+import type { SandboxStatus } from './sandbox.js';
+
+/** One way to end. */
+export interface EndingRow {
+  /** Wire status of a sandbox that has ended so. */
+  status: Extract<SandboxStatus, 'TERMINATED' | 'TIMEOUT' | 'ERROR'>;
+  /** `errorType` on the wire; null: no error. Prime's SDK has classes for OOM_KILLED, TIMEOUT and IMAGE_PULL_FAILED. */
+  errorType: string | null;
+  /** Text for the user when the node sends none. */
+  message: string;
+}
+
+/** Every way to end. */
+export const endings: Readonly<Record<EndReason, EndingRow>> = {
+  DELETED: { status: 'TERMINATED', errorType: null, message: 'It was deleted.' },
+  TIMEOUT: {
+    status: 'TIMEOUT',
+    errorType: 'TIMEOUT',
+    message: 'Its lifetime is over. Give a longer timeout_minutes, or -1 for none.',
+  },
+  IDLE_TIMEOUT: {
+    status: 'TIMEOUT',
+    errorType: 'TIMEOUT',
+    message: 'It was idle for longer than idle_timeout_minutes. Give a longer one, or none.',
+  },
+  IMAGE_PULL_FAILED: {
+    status: 'ERROR',
+    errorType: 'IMAGE_PULL_FAILED',
+    message: 'Its image could not be pulled. Check the name, the registry and the network of the node.',
+  },
+  IMAGE_INVALID: {
+    status: 'ERROR',
+    errorType: 'IMAGE_INVALID',
+    message: 'Its image was fetched but is not usable. Check its platform and that it is intact.',
+  },
+  START_FAILED: {
+    status: 'ERROR',
+    errorType: 'START_FAILED',
+    message: 'Its machine could not be started. The node agent’s log has the cause under its id.',
+  },
+  OOM_KILLED: {
+    status: 'ERROR',
+    errorType: 'OOM_KILLED',
+    message: 'It ran out of its own memory. Give it a larger memory_gb.',
+  },
+  HOST_OUT_OF_MEMORY: {
+    status: 'ERROR',
+    errorType: 'HOST_OUT_OF_MEMORY',
+    message: 'The host ran out of memory and ended it. Run fewer sandboxes, or lower memoryOvercommit.',
+  },
+  MACHINE_ENDED: {
+    status: 'ERROR',
+    errorType: 'MACHINE_ENDED',
+    message: 'Its machine process ended unexpectedly. The node agent’s log has the cause under its id.',
+  },
+  GUEST_PANIC: {
+    status: 'ERROR',
+    errorType: 'GUEST_PANIC',
+    message: 'Its kernel stopped with a panic. The end of its console is in the node agent’s log.',
+  },
+  GUEST_SHUTDOWN: {
+    status: 'TERMINATED',
+    errorType: null,
+    message: 'It was shut down from inside.',
+  },
+  CAPACITY: {
+    status: 'ERROR',
+    errorType: 'CAPACITY',
+    message: 'It waited ten minutes for room on a node and got none. Delete others, or ask for less.',
+  },
+  NODE_LOST: {
+    status: 'ERROR',
+    errorType: 'NODE_LOST',
+    message: 'Its node could not be reached for too long.',
+  },
+};
