@@ -98,7 +98,7 @@ class FakeDriver implements VmmDriver {
       await guard.race(step('before'));
       await mkdir(build, { recursive: true });
       await chmod(request.folder, 0o755);
-      guest = await this.#start(build, guard);
+      guest = await this.#start(build, guard, true);
       await guard.race(step('started', guest));
       await guard.race(request.warm(fakeFiles(build), guard.signal));
       await guest.kill();
@@ -142,7 +142,7 @@ class FakeDriver implements VmmDriver {
       await mkdir(request.folder, { recursive: true });
       await chmod(request.folder, 0o700);
       const diskMs = performance.now() - begin;
-      guest = await this.#start(request.folder, guard);
+      guest = await this.#start(request.folder, guard, false);
       await guard.race(step('started', guest));
       const processMs = performance.now() - begin;
       await guard.race(step('after', guest));
@@ -173,9 +173,9 @@ class FakeDriver implements VmmDriver {
 
   async close(): Promise<void> {}
 
-  #start(folder: string, guard: Guard): Promise<FakeGuest> {
+  #start(folder: string, guard: Guard, endsWithUs: boolean): Promise<FakeGuest> {
     const isolate = this.#options.isolate ?? process.getuid?.() === 0;
-    return startFakeGuest({ agentBinary: this.#options.agentBinary, isolate, folder }, guard);
+    return startFakeGuest({ agentBinary: this.#options.agentBinary, isolate, endsWithUs, folder }, guard);
   }
 
   /** Counts a call and gives the function that reports its steps. */

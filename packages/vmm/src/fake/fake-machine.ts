@@ -16,6 +16,7 @@ import type { Guard } from '../guarded.js';
 import { explainEnd } from '../machine-end.js';
 import { isRunning, killProcess, type ProcessIdentity, waitUntilGone } from '../process/process-identity.js';
 import { readTail, startVmmProcess, type VmmProcess } from '../process/vmm-process.js';
+import { confineArgv } from '../qemu/argv.js';
 
 /** Program that makes the pid namespace, and its name in /proc. */
 const wrapperName = 'unshare';
@@ -40,7 +41,7 @@ export interface FakeGuest {
 
 /** Starts the agent and waits until it listens. Throws what the guard fails with; nothing runs then. */
 export async function startFakeGuest(
-  options: { agentBinary: string; isolate: boolean; folder: string },
+  options: { agentBinary: string; isolate: boolean; endsWithUs: boolean; folder: string },
   guard: Guard,
 ): Promise<FakeGuest> {
   const files = fakeFiles(options.folder);
@@ -48,7 +49,8 @@ export async function startFakeGuest(
   const argv = [options.agentBinary, '--socket-dir', options.folder, '--root', files.root];
   // The agent is process 1 of its own pid namespace, as in a machine: with it, all it started ends.
   const wrapper = [wrapperName, '--pid', '--fork', '--kill-child', '--mount', '--mount-proc', '--'];
-  const started = await startVmmProcess(options.isolate ? [...wrapper, ...argv] : argv, {
+  const isolated = options.isolate ? [...wrapper, ...argv] : argv;
+  const started = await startVmmProcess(confineArgv(isolated, { endsWithUs: options.endsWithUs }), {
     stderrPath: files.console,
     cwd: options.folder,
     environment: process.env,
@@ -141,14 +143,16 @@ export class FakeMachine implements Machine {
 /** Kills the agent first: its pid namespace ends with it, and the wrapper when that has ended. */
 async function killGuest(identity: ProcessIdentity): Promise<void> {
   if (!isRunning(identity)) return;
-  for (const pid of readChildren(identity.pid)) {
+  const children = readChildren(identity.pid);
+  for (const pid of children) {
     try {
       process.kill(pid, 'SIGKILL');
     } catch {
       // It has just ended by itself.
     }
   }
-  if (readCommand(identity.pid) === wrapperName && (await waitUntilGone(identity, 1000))) return;
+  const wrapped = children.length > 0 && readCommand(identity.pid) === wrapperName;
+  if (wrapped && (await waitUntilGone(identity, 1000))) return;
   killProcess(identity);
   if (!(await waitUntilGone(identity, goneTimeoutMs))) {
     throw new Error(`process ${identity.pid} of a fake machine was killed but does not end`);

@@ -11,7 +11,8 @@ import { guestPorts, qemuFiles } from './launch.js';
 import { QemuMachine } from './qemu-machine.js';
 import { QmpClient } from './qmp-client.js';
 
-const connectTimeoutMs = 10_000;
+/** A host that starts many machines at once can be this slow; a QEMU that is slower is stuck. */
+const connectTimeoutMs = 30_000;
 
 /** See {@link VmmDriver.adopt}. */
 export async function adoptMachine(handle: MachineHandle, oomWatch: OomWatch): Promise<Machine | MachineEnd> {

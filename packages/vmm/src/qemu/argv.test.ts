@@ -182,6 +182,20 @@ describe('confineArgv', () => {
     ]);
   });
 
+  it('lets what is of no use without us end with us', () => {
+    expect(confineArgv(argv, { endsWithUs: true })).toEqual([
+      'setpriv',
+      '--pdeathsig=KILL',
+      '--',
+      'qemu',
+      '-x',
+    ]);
+    const both = confineArgv(argv, { endsWithUs: true, runAs: { uid: 5, gid: 5 } });
+    expect(both.filter((word) => word === 'setpriv')).toHaveLength(1);
+    // After the change of identity, which would clear it.
+    expect(both.indexOf('--pdeathsig=KILL')).toBeGreaterThan(both.indexOf('--reuid=5'));
+  });
+
   it('keeps the one group that may open /dev/kvm', () => {
     const wrapped = confineArgv(argv, { runAs: { uid: 5, gid: 5 }, kvmGid: 104 });
     expect(wrapped).toContain('--groups=104');

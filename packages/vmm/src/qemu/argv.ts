@@ -209,6 +209,8 @@ export interface Confinement {
   runAs?: RunAs | undefined;
   /** Group that may open /dev/kvm, kept where KVM is used. */
   kvmGid?: number | undefined;
+  /** Killed by the kernel when we die: for what is of no use without us, a template's build or a probe. */
+  endsWithUs?: boolean;
 }
 
 /**
@@ -218,18 +220,20 @@ export interface Confinement {
 export function confineArgv(argv: readonly string[], confinement: Confinement): string[] {
   const wrapped: string[] = [];
   if (confinement.netnsPath !== undefined) wrapped.push('nsenter', `--net=${confinement.netnsPath}`, '--');
-  if (confinement.runAs !== undefined) {
+  const { runAs, kvmGid } = confinement;
+  if (runAs !== undefined || confinement.endsWithUs) wrapped.push('setpriv');
+  if (runAs !== undefined) {
     wrapped.push(
-      'setpriv',
-      `--reuid=${confinement.runAs.uid}`,
-      `--regid=${confinement.runAs.gid}`,
-      confinement.kvmGid === undefined ? '--clear-groups' : `--groups=${confinement.kvmGid}`,
+      `--reuid=${runAs.uid}`,
+      `--regid=${runAs.gid}`,
+      kvmGid === undefined ? '--clear-groups' : `--groups=${kvmGid}`,
       '--bounding-set=-all',
       '--inh-caps=-all',
       '--no-new-privs',
-      '--',
     );
   }
+  if (confinement.endsWithUs) wrapped.push('--pdeathsig=KILL');
+  if (wrapped.includes('setpriv')) wrapped.push('--');
   return [...wrapped, ...argv];
 }
 

@@ -68,6 +68,7 @@ export async function buildQemuTemplate(
         netnsPath: request.network.kind === 'tap' ? request.network.netnsPath : undefined,
         runAs: request.runAs,
         kvmGid: context.kvmGid,
+        endsWithUs: true,
       },
       { folder: build, files },
       guard,

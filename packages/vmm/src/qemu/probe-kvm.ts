@@ -129,7 +129,7 @@ async function startGuest(
           serialPath: join(folder, 'serial.log'),
         },
       },
-      {},
+      { endsWithUs: true },
       { folder, files },
       guard,
       () => 'start-failed',
