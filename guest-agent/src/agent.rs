@@ -78,12 +78,9 @@ impl Agent {
         Ok(())
     }
 
-    /// Ends `/init` with what the machine has become, or as a failure that may be tried again.
-    pub fn end_init(&self, sandbox: Option<Sandbox>) {
-        *self.stage.borrow_mut() = match sandbox {
-            Some(sandbox) => Stage::Ready(Rc::new(sandbox)),
-            None => Stage::Waiting,
-        };
+    /// Ends `/init` with what the machine has become. One that failed half-way stays unusable.
+    pub fn end_init(&self, sandbox: Sandbox) {
+        *self.stage.borrow_mut() = Stage::Ready(Rc::new(sandbox));
     }
 
     /// Changes settings of an initialised machine (fix-ups after a restore).
@@ -97,10 +94,9 @@ impl Agent {
     pub fn sandbox(&self) -> Rc<Sandbox> {
         match &*self.stage.borrow() {
             Stage::Ready(sandbox) => sandbox.clone(),
-            Stage::Waiting | Stage::Initialising => Rc::new(Sandbox {
-                environment: self.system_environment(),
-                ..Sandbox::default()
-            }),
+            Stage::Waiting | Stage::Initialising => {
+                Rc::new(Sandbox { environment: self.system_environment(), ..Sandbox::default() })
+            }
         }
     }
 
@@ -108,11 +104,8 @@ impl Agent {
     pub fn system_environment(&self) -> Environment {
         let mut environment = Environment::default();
         let host_path = std::env::var("PATH").unwrap_or_default();
-        let path = if self.place.is_machine() || host_path.is_empty() {
-            lookup::DEFAULT_PATH
-        } else {
-            &host_path
-        };
+        let path =
+            if self.place.is_machine() || host_path.is_empty() { lookup::DEFAULT_PATH } else { &host_path };
         environment.set("PATH", path);
         environment
     }

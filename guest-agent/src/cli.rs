@@ -28,11 +28,8 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
     let (mut socket_dir, mut root, mut die_with_parent) = (None, None, false);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
-        let mut folder = || {
-            rest.next()
-                .map(PathBuf::from)
-                .ok_or_else(|| format!("{argument} needs a folder"))
-        };
+        let mut folder =
+            || rest.next().map(PathBuf::from).ok_or_else(|| format!("{argument} needs a folder"));
         match argument.as_str() {
             "--version" => return Ok(Command::Version),
             "--socket-dir" => socket_dir = Some(folder()?),
@@ -42,11 +39,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
         }
     }
     match (socket_dir, root) {
-        (Some(socket_dir), Some(root)) => Ok(Command::ServeFolder {
-            socket_dir,
-            root,
-            die_with_parent,
-        }),
+        (Some(socket_dir), Some(root)) => Ok(Command::ServeFolder { socket_dir, root, die_with_parent }),
         _ => Err("--socket-dir and --root are both needed".to_string()),
     }
 }
@@ -64,11 +57,7 @@ mod tests {
         assert_eq!(parse_words("--version"), Ok(Command::Version));
         assert_eq!(
             parse_words("--socket-dir /s --root /r --die-with-parent"),
-            Ok(Command::ServeFolder {
-                socket_dir: "/s".into(),
-                root: "/r".into(),
-                die_with_parent: true
-            })
+            Ok(Command::ServeFolder { socket_dir: "/s".into(), root: "/r".into(), die_with_parent: true })
         );
     }
 

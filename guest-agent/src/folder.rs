@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use crate::agent::Agent;
 use crate::channel::sockets;

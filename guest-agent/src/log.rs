@@ -6,11 +6,7 @@ use std::io::Write;
 /// Writes one line with the time since boot. Used through the `log!` macro.
 pub fn line(text: std::fmt::Arguments<'_>) {
     let uptime = crate::os::uptime_ms();
-    let line = format!(
-        "sandlot-agent [{}.{:03}] {text}\r\n",
-        uptime / 1000,
-        uptime % 1000
-    );
+    let line = format!("sandlot-agent [{}.{:03}] {text}\r\n", uptime / 1000, uptime % 1000);
     // Nobody may be reading the console: that is no reason to fail.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

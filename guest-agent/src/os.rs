@@ -9,20 +9,12 @@ use std::path::Path;
 
 /// Turns the -1 of a system call into the error it stands for.
 pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// The same for calls that return a long.
 pub fn check_long(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// A path or argument as C wants it; one with a NUL inside is EINVAL.
@@ -45,12 +37,7 @@ pub fn open_at(folder: RawFd, path: &Path, flags: libc::c_int, mode: libc::mode_
     let path = c_path(path)?;
     // SAFETY: the path is NUL-terminated and outlives the call; the new descriptor is ours alone.
     unsafe {
-        let fd = check(libc::openat(
-            folder,
-            path.as_ptr(),
-            flags | libc::O_CLOEXEC,
-            mode as libc::c_uint,
-        ))?;
+        let fd = check(libc::openat(folder, path.as_ptr(), flags | libc::O_CLOEXEC, mode as libc::c_uint))?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
 }
@@ -80,22 +67,14 @@ pub fn set_nonblocking(fd: &impl AsRawFd) -> io::Result<()> {
 pub fn read(fd: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer is valid for its length.
     let n = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
-    if n < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(n as usize)
-    }
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
 }
 
 /// `write(2)` from a buffer.
 pub fn write(fd: &impl AsRawFd, buffer: &[u8]) -> io::Result<usize> {
     // SAFETY: the buffer is valid for its length.
     let n = unsafe { libc::write(fd.as_raw_fd(), buffer.as_ptr().cast(), buffer.len()) };
-    if n < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(n as usize)
-    }
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
 }
 
 /// Mounts; absent source, type or data are passed as the kernel expects them.
@@ -108,9 +87,7 @@ pub fn mount(
 ) -> io::Result<()> {
     let (source, target, kind) = (c_string(source)?, c_path(target)?, c_string(kind)?);
     let data = data.map(c_string).transpose()?;
-    let data = data
-        .as_ref()
-        .map_or(std::ptr::null(), |text| text.as_ptr().cast());
+    let data = data.as_ref().map_or(std::ptr::null(), |text| text.as_ptr().cast());
     // SAFETY: all strings are NUL-terminated and outlive the call.
     check(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data) })?;
     Ok(())
@@ -150,10 +127,7 @@ pub fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 
 /// Milliseconds since the machine booted, its pauses included.
 pub fn uptime_ms() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
@@ -173,10 +147,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("sandlot-bounded-{}", std::process::id()));
         std::fs::write(&path, b"12345").unwrap();
         assert_eq!(read_bounded(&path, 5).unwrap(), b"12345");
-        assert_eq!(
-            read_bounded(&path, 4).unwrap_err().raw_os_error(),
-            Some(libc::EFBIG)
-        );
+        assert_eq!(read_bounded(&path, 4).unwrap_err().raw_os_error(), Some(libc::EFBIG));
         std::fs::remove_file(&path).unwrap();
     }
 }

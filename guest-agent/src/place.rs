@@ -57,10 +57,7 @@ mod tests {
     #[test]
     fn a_folder_cannot_be_left_by_dots() {
         let place = Place::Folder(PathBuf::from("/tmp/root"));
-        assert_eq!(
-            place.path(Path::new("/a/../../../etc/passwd")),
-            Path::new("/tmp/root/etc/passwd")
-        );
+        assert_eq!(place.path(Path::new("/a/../../../etc/passwd")), Path::new("/tmp/root/etc/passwd"));
         assert_eq!(place.path(Path::new("/")), Path::new("/tmp/root/"));
         assert_eq!(Place::Machine.path(Path::new("/a/../b")), Path::new("/a/../b"));
     }

@@ -7,8 +7,11 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Threads for blocking file work.
-const BLOCKING_THREADS_MAX: usize = 16;
+/// Threads for blocking file work: one for each transfer, since each may have to wait for its disk or its
+/// host.
+const BLOCKING_THREADS_MAX: usize = 256;
+/// Nothing that runs on them goes deep.
+const BLOCKING_STACK_BYTES: usize = 512 * 1024;
 /// Idle ones end after this.
 const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(5);
 
@@ -18,6 +21,7 @@ pub fn run(future: impl Future<Output = io::Result<()>>) -> io::Result<()> {
         .enable_io()
         .enable_time()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_stack_size(BLOCKING_STACK_BYTES)
         .thread_keep_alive(BLOCKING_KEEP_ALIVE)
         .build()?;
     let result = tokio::task::LocalSet::new().block_on(&runtime, future);

@@ -7,6 +7,8 @@ use crate::exec::environment::Environment;
 pub struct Sandbox {
     /// Its id.
     pub id: String,
+    /// Its hostname.
+    pub hostname: String,
     /// System, image, create and secrets, in this order.
     pub environment: Environment,
     /// The image's USER; empty: root.
@@ -19,6 +21,7 @@ impl Default for Sandbox {
     fn default() -> Sandbox {
         Sandbox {
             id: String::new(),
+            hostname: String::new(),
             environment: Environment::default(),
             user: String::new(),
             working_dir: "/".to_string(),

@@ -52,16 +52,8 @@ impl Port {
         let epoll = unsafe {
             let epoll = OwnedFd::from_raw_fd(os::check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?);
             let interest = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET) as u32;
-            let mut event = libc::epoll_event {
-                events: interest,
-                u64: 0,
-            };
-            os::check(libc::epoll_ctl(
-                epoll.as_raw_fd(),
-                libc::EPOLL_CTL_ADD,
-                fd.as_raw_fd(),
-                &mut event,
-            ))?;
+            let mut event = libc::epoll_event { events: interest, u64: 0 };
+            os::check(libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event))?;
             epoll
         };
         Ok(Port {
@@ -79,11 +71,7 @@ impl Port {
 
     /// No host is connected right now.
     fn hung_up(&self) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.fd.as_raw_fd(),
-            events: 0,
-            revents: 0,
-        };
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: 0, revents: 0 };
         // SAFETY: one valid pollfd, no waiting.
         unsafe { libc::poll(&mut poll, 1, 0) };
         poll.revents & libc::POLLHUP != 0

@@ -41,9 +41,7 @@ fn parse_reset(line: &[u8]) -> Option<String> {
         return None;
     }
     let nonce = words.next()?;
-    let is_hex = nonce
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let is_hex = nonce.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     (nonce.len() == 32 && is_hex).then(|| nonce.to_string())
 }
 
@@ -65,10 +63,7 @@ mod tests {
     fn half_a_line_of_a_dead_host_does_no_harm() {
         let mut reader = ResetReader::default();
         assert_eq!(reader.push(b"RESET 0123"), None);
-        assert_eq!(
-            reader.push(format!("\nRESET {NONCE}\n").as_bytes()).as_deref(),
-            Some(NONCE)
-        );
+        assert_eq!(reader.push(format!("\nRESET {NONCE}\n").as_bytes()).as_deref(), Some(NONCE));
     }
 
     #[test]
@@ -79,12 +74,7 @@ mod tests {
         let mut long = vec![b'x'; 100_000];
         long.push(b'\n');
         assert_eq!(reader.push(&long), None);
-        assert_eq!(
-            reader
-                .push(format!("RESET {NONCE} win=1\n").as_bytes())
-                .as_deref(),
-            Some(NONCE)
-        );
+        assert_eq!(reader.push(format!("RESET {NONCE} win=1\n").as_bytes()).as_deref(), Some(NONCE));
     }
 
     #[test]

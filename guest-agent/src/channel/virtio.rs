@@ -80,9 +80,7 @@ async fn find_port(name: &str) -> io::Result<PathBuf> {
             }
         }
         if tokio::time::Instant::now() > give_up {
-            return Err(io::Error::other(format!(
-                "the machine has no virtio-serial port named {name}"
-            )));
+            return Err(io::Error::other(format!("the machine has no virtio-serial port named {name}")));
         }
         tokio::time::sleep(PORT_POLL).await;
     }

@@ -48,11 +48,7 @@ impl Cgroups {
         let sandbox = make_folder(&root, c"sandbox")?;
         // Memory alone: each more makes a new group, and so each exec, slower.
         let _ = write_file(&sandbox, "cgroup.subtree_control", "+memory");
-        Ok(Cgroups {
-            sandbox,
-            next: Cell::new(1),
-            lingering: RefCell::new(Vec::new()),
-        })
+        Ok(Cgroups { sandbox, next: Cell::new(1), lingering: RefCell::new(Vec::new()) })
     }
 
     /// Limits all execs together to a fraction of one CPU or more.
@@ -68,11 +64,7 @@ impl Cgroups {
         self.next.set(number + 1);
         let name = os::c_string(number.to_string())?;
         let folder = make_folder(&self.sandbox, &name)?;
-        Ok(Rc::new(ExecCgroup {
-            parent: self.sandbox.as_raw_fd(),
-            name,
-            folder,
-        }))
+        Ok(Rc::new(ExecCgroup { parent: self.sandbox.as_raw_fd(), name, folder }))
     }
 
     /// Removes the group of an exec that has ended, now or when its background processes have gone.
@@ -143,12 +135,7 @@ fn make_folder(parent: &OwnedFd, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
 }
 
 fn open_folder(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
-    os::open_at(
-        parent.as_raw_fd(),
-        Path::new(name),
-        libc::O_RDONLY | libc::O_DIRECTORY,
-        0,
-    )
+    os::open_at(parent.as_raw_fd(), Path::new(name), libc::O_RDONLY | libc::O_DIRECTORY, 0)
 }
 
 fn write_file(folder: &OwnedFd, name: &str, text: &str) -> io::Result<()> {
@@ -159,9 +146,7 @@ fn write_file(folder: &OwnedFd, name: &str, text: &str) -> io::Result<()> {
 fn read_file(folder: &OwnedFd, name: &str) -> io::Result<String> {
     let file = os::open_at(folder.as_raw_fd(), Path::new(name), libc::O_RDONLY, 0)?;
     let mut text = String::new();
-    std::fs::File::from(file)
-        .take(FILE_MAX_BYTES)
-        .read_to_string(&mut text)?;
+    std::fs::File::from(file).take(FILE_MAX_BYTES).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -179,12 +164,7 @@ fn child_folders(folder: &OwnedFd) -> Vec<String> {
 
 fn collect_pids(folder: &OwnedFd, depth: usize, pids: &mut Vec<i32>) {
     let listed = read_file(folder, "cgroup.procs").unwrap_or_default();
-    pids.extend(
-        listed
-            .lines()
-            .filter_map(|line| line.parse::<i32>().ok())
-            .filter(|&pid| pid > 0),
-    );
+    pids.extend(listed.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|&pid| pid > 0));
     if depth == 0 {
         return;
     }

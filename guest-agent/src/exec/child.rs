@@ -111,10 +111,7 @@ unsafe fn prepare(orders: &Orders) -> Step {
             libc::close(file);
         }
         if orders.set_limits {
-            let files = libc::rlimit {
-                rlim_cur: FILES_SOFT,
-                rlim_max: FILES_HARD,
-            };
+            let files = libc::rlimit { rlim_cur: FILES_SOFT, rlim_max: FILES_HARD };
             libc::setrlimit(libc::RLIMIT_NOFILE, &files);
         }
         if libc::chdir(orders.cwd) < 0 {

@@ -53,11 +53,7 @@ impl ChildStack {
         }
         // SAFETY: as promised by the caller; the child leaves this block only into `entry`.
         let result = unsafe { clone3(&arguments, entry, argument) };
-        if result < 0 {
-            Err(io::Error::from_raw_os_error(-result as i32))
-        } else {
-            Ok(result as i32)
-        }
+        if result < 0 { Err(io::Error::from_raw_os_error(-result as i32)) } else { Ok(result as i32) }
     }
 }
 

@@ -41,6 +41,7 @@ pub struct Exec {
     pub reaped: Cell<bool>,
     end: RefCell<Option<ExecEnd>>,
     ended_at: Cell<Option<Instant>>,
+    ended: Notify,
 }
 
 /// What is known of a command at its birth.
@@ -83,33 +84,32 @@ impl Exec {
             reaped: Cell::new(new.pid == 0),
             end: RefCell::new(None),
             ended_at: Cell::new(None),
+            ended: Notify::new(),
         }
     }
 
     /// The first answer frame.
     pub fn start_frame(&self) -> bytes::Bytes {
-        let started = ExecStarted {
-            id: &self.id,
-            pid: self.pid,
-        };
+        let started = ExecStarted { id: &self.id, pid: self.pid };
         frame::encode(kind::START, &serde_json::to_vec(&started).unwrap_or_default())
     }
 
     /// Records the end and tells all who are attached.
     pub fn finish(&self, mut end: ExecEnd) {
-        end.dropped_bytes = if self.session {
-            self.output.dropped_bytes()
-        } else {
-            0
-        };
+        end.dropped_bytes = if self.session { self.output.dropped_bytes() } else { 0 };
         self.input.close();
         self.terminal.borrow_mut().take();
-        self.output.finish(frame::encode(
-            kind::END,
-            &serde_json::to_vec(&end).unwrap_or_default(),
-        ));
+        self.output.finish(frame::encode(kind::END, &serde_json::to_vec(&end).unwrap_or_default()));
         *self.end.borrow_mut() = Some(end);
         self.ended_at.set(Some(Instant::now()));
+        self.ended.notify_waiters();
+    }
+
+    /// Waits for the end.
+    pub async fn until_ended(&self) {
+        while self.is_running() {
+            self.ended.notified().await;
+        }
     }
 
     /// It still runs, or its output is still being handed on.

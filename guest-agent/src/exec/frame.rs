@@ -77,11 +77,7 @@ impl FrameReader {
         let kind = self.buffer[0];
         let length =
             u32::from_be_bytes([self.buffer[1], self.buffer[2], self.buffer[3], self.buffer[4]]) as usize;
-        let limit = if kind == kind::SPEC {
-            SPEC_MAX_BYTES
-        } else {
-            PAYLOAD_MAX_BYTES
-        };
+        let limit = if kind == kind::SPEC { SPEC_MAX_BYTES } else { PAYLOAD_MAX_BYTES };
         if length > limit {
             return Err(FrameTooLarge { kind, length });
         }
@@ -89,10 +85,7 @@ impl FrameReader {
             return Ok(None);
         }
         self.buffer.advance(HEADER_BYTES);
-        Ok(Some(Frame {
-            kind,
-            payload: self.buffer.split_to(length).freeze(),
-        }))
+        Ok(Some(Frame { kind, payload: self.buffer.split_to(length).freeze() }))
     }
 }
 
@@ -116,13 +109,7 @@ mod tests {
             }
             assert_eq!(frames.len(), 3, "cut at {cut}");
             assert_eq!(&frames[0].payload[..], b"hello");
-            assert_eq!(
-                frames[1],
-                Frame {
-                    kind: kind::STDIN_EOF,
-                    payload: Bytes::new()
-                }
-            );
+            assert_eq!(frames[1], Frame { kind: kind::STDIN_EOF, payload: Bytes::new() });
             assert_eq!(frames[2].payload.len(), 1000);
         }
     }
@@ -131,13 +118,7 @@ mod tests {
     fn refuses_what_is_too_large_before_it_arrives() {
         let mut reader = FrameReader::default();
         reader.push(&[kind::STDIN, 0x7f, 0, 0, 0]);
-        assert_eq!(
-            reader.next(),
-            Err(FrameTooLarge {
-                kind: kind::STDIN,
-                length: 0x7f00_0000
-            })
-        );
+        assert_eq!(reader.next(), Err(FrameTooLarge { kind: kind::STDIN, length: 0x7f00_0000 }));
     }
 
     #[test]

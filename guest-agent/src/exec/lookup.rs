@@ -33,12 +33,10 @@ mod tests {
     use super::*;
 
     fn among(existing: &[&str], program: &str, path: &str) -> Vec<String> {
-        candidates(program, path, |file| {
-            existing.iter().any(|known| Path::new(known) == file)
-        })
-        .into_iter()
-        .map(|bytes| String::from_utf8(bytes).unwrap())
-        .collect()
+        candidates(program, path, |file| existing.iter().any(|known| Path::new(known) == file))
+            .into_iter()
+            .map(|bytes| String::from_utf8(bytes).unwrap())
+            .collect()
     }
 
     #[test]

@@ -72,12 +72,7 @@ impl Output {
     /// Hands output on; waits while an attached reader has enough to read.
     pub async fn deliver(&self, kind: u8, payload: &[u8]) {
         loop {
-            let slow = self
-                .readers
-                .borrow()
-                .iter()
-                .find(|reader| reader.is_full())
-                .cloned();
+            let slow = self.readers.borrow().iter().find(|reader| reader.is_full()).cloned();
             match slow {
                 Some(slow) => self.wait_for(&slow).await,
                 None => break,
@@ -111,10 +106,7 @@ impl Output {
         if self.readers.borrow().len() == 1 {
             // Woken also when a second one attaches: then the other rule applies.
             slow.emptied.notified().await;
-        } else if tokio::time::timeout(STALL_LIMIT, slow.emptied.notified())
-            .await
-            .is_err()
-        {
+        } else if tokio::time::timeout(STALL_LIMIT, slow.emptied.notified()).await.is_err() {
             slow.close();
             self.remove(slow);
         }
@@ -123,11 +115,7 @@ impl Output {
     /// Attaches a reader: first what was kept, then what comes.
     pub fn attach(&self) -> Rc<Reader> {
         let mut ring = self.ring.borrow_mut();
-        let kept = if self.keeping == Keeping::Always {
-            ring.frames()
-        } else {
-            ring.take()
-        };
+        let kept = if self.keeping == Keeping::Always { ring.frames() } else { ring.take() };
         let reader = Rc::new(Reader {
             queued_bytes: Cell::new(kept.iter().map(Bytes::len).sum()),
             queue: RefCell::new(kept.into()),
@@ -163,9 +151,7 @@ impl Output {
     }
 
     fn remove(&self, reader: &Rc<Reader>) {
-        self.readers
-            .borrow_mut()
-            .retain(|other| !Rc::ptr_eq(other, reader));
+        self.readers.borrow_mut().retain(|other| !Rc::ptr_eq(other, reader));
     }
 
     /// The command has ended: readers get this frame last.
@@ -248,13 +234,9 @@ mod tests {
     use crate::exec::frame::kind::{END, STDOUT};
 
     fn run(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         runtime.unwrap().block_on(async {
-            tokio::time::timeout(Duration::from_secs(30), test)
-                .await
-                .expect("the test hangs");
+            tokio::time::timeout(Duration::from_secs(30), test).await.expect("the test hangs");
         });
     }
 
@@ -320,11 +302,7 @@ mod tests {
             output.deliver(STDOUT, &payload).await;
             let blocked = output.deliver(STDOUT, &payload);
             tokio::pin!(blocked);
-            assert!(
-                tokio::time::timeout(Duration::from_millis(20), &mut blocked)
-                    .await
-                    .is_err()
-            );
+            assert!(tokio::time::timeout(Duration::from_millis(20), &mut blocked).await.is_err());
             output.detach(&reader);
             blocked.await;
             assert_eq!(output.dropped_bytes(), payload.len() as u64);

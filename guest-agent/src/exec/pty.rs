@@ -18,21 +18,13 @@ pub struct Pty {
 impl Pty {
     /// Makes one of this size, owned by `owner` if given: a program may open its terminal again by name.
     pub fn open(size: PtySize, owner: Option<u32>) -> io::Result<Pty> {
-        let master = os::open(
-            Path::new("/dev/ptmx"),
-            libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK,
-            0,
-        )?;
+        let master = os::open(Path::new("/dev/ptmx"), libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK, 0)?;
         let unlocked: libc::c_int = 0;
         // SAFETY: ioctls on our own terminal with valid arguments; the peer's descriptor is new and ours.
         let slave = unsafe {
             os::check(libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &unlocked))?;
             let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
-            OwnedFd::from_raw_fd(os::check(libc::ioctl(
-                master.as_raw_fd(),
-                libc::TIOCGPTPEER,
-                flags,
-            ))?)
+            OwnedFd::from_raw_fd(os::check(libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags))?)
         };
         resize(&master, size)?;
         if let Some(uid) = owner {
@@ -45,12 +37,7 @@ impl Pty {
 
 /// Changes the size; the kernel tells the foreground programs by SIGWINCH.
 pub fn resize(master: &impl AsRawFd, size: PtySize) -> io::Result<()> {
-    let window = libc::winsize {
-        ws_row: size.rows,
-        ws_col: size.cols,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
+    let window = libc::winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: a valid winsize.
     os::check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSWINSZ, &window) })?;
     Ok(())

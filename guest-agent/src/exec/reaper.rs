@@ -7,7 +7,6 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 
 use crate::os;

@@ -27,11 +27,7 @@ pub struct Registry {
 
 impl Default for Registry {
     fn default() -> Registry {
-        Registry {
-            execs: RefCell::default(),
-            running: Cell::new(0),
-            kept_limit: Cell::new(KEPT_MAX_BYTES),
-        }
+        Registry { execs: RefCell::default(), running: Cell::new(0), kept_limit: Cell::new(KEPT_MAX_BYTES) }
     }
 }
 
@@ -66,22 +62,10 @@ impl Registry {
         self.running.get()
     }
 
-    /// Everything that runs.
-    pub fn all_running(&self) -> Vec<Rc<Exec>> {
-        self.execs
-            .borrow()
-            .values()
-            .filter(|exec| exec.is_running())
-            .cloned()
-            .collect()
-    }
-
     /// The list for `GET /exec`.
     pub fn list(&self) -> ExecList {
         self.prune();
-        ExecList {
-            sessions: self.execs.borrow().values().map(|exec| exec.info()).collect(),
-        }
+        ExecList { sessions: self.execs.borrow().values().map(|exec| exec.info()).collect() }
     }
 
     /// Forgets ended sessions that are too old or too many and keeps the kept output within its limit.
@@ -89,11 +73,8 @@ impl Registry {
         let mut execs = self.execs.borrow_mut();
         let is_old = |exec: &Exec| exec.ended_at().is_some_and(|at| at.elapsed() > RETAINED);
         execs.retain(|_, exec| exec.is_start_command || !is_old(exec));
-        let mut ended: Vec<Rc<Exec>> = execs
-            .values()
-            .filter(|exec| exec.session && exec.ended_at().is_some())
-            .cloned()
-            .collect();
+        let mut ended: Vec<Rc<Exec>> =
+            execs.values().filter(|exec| exec.session && exec.ended_at().is_some()).cloned().collect();
         ended.sort_by_key(|exec| exec.ended_at());
         let mut kept: usize = execs.values().map(|exec| exec.output.kept_bytes()).sum();
         let mut excess = ended.len().saturating_sub(RETAINED_MAX);
@@ -109,11 +90,7 @@ impl Registry {
             kept = execs.values().map(|exec| exec.output.kept_bytes()).sum();
         }
         // What is still too much belongs to running ones.
-        let limit = if kept > KEPT_TOTAL_BYTES {
-            KEPT_MIN_BYTES
-        } else {
-            KEPT_MAX_BYTES
-        };
+        let limit = if kept > KEPT_TOTAL_BYTES { KEPT_MIN_BYTES } else { KEPT_MAX_BYTES };
         if self.kept_limit.replace(limit) != limit {
             for exec in execs.values() {
                 exec.output.set_limit(limit);

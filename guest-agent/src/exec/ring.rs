@@ -21,12 +21,7 @@ pub struct Ring {
 impl Ring {
     /// Keeps up to `limit` bytes.
     pub fn new(limit: usize) -> Ring {
-        Ring {
-            pieces: VecDeque::new(),
-            bytes: 0,
-            limit,
-            dropped: 0,
-        }
+        Ring { pieces: VecDeque::new(), bytes: 0, limit, dropped: 0 }
     }
 
     /// Adds output at the end, dropping the oldest beyond the limit.
@@ -80,19 +75,12 @@ impl Ring {
 
     /// All kept output as frames; it stays.
     pub fn frames(&self) -> Vec<Bytes> {
-        self.pieces
-            .iter()
-            .map(|(kind, piece)| frame::encode(*kind, piece))
-            .collect()
+        self.pieces.iter().map(|(kind, piece)| frame::encode(*kind, piece)).collect()
     }
 
     /// Forgets all kept output, counting it as dropped.
     pub fn discard(&mut self) {
-        self.dropped += self
-            .pieces
-            .iter()
-            .map(|(_, piece)| piece.len() as u64)
-            .sum::<u64>();
+        self.dropped += self.pieces.iter().map(|(_, piece)| piece.len() as u64).sum::<u64>();
         self.pieces.clear();
         self.bytes = 0;
     }
@@ -120,10 +108,7 @@ mod tests {
     use crate::exec::frame::kind::{STDERR, STDOUT};
 
     fn text(ring: &mut Ring) -> Vec<(u8, Vec<u8>)> {
-        ring.take()
-            .into_iter()
-            .map(|frame| (frame[0], frame[frame::HEADER_BYTES..].to_vec()))
-            .collect()
+        ring.take().into_iter().map(|frame| (frame[0], frame[frame::HEADER_BYTES..].to_vec())).collect()
     }
 
     #[test]
@@ -135,11 +120,7 @@ mod tests {
         ring.push(STDOUT, b"d");
         assert_eq!(
             text(&mut ring),
-            [
-                (STDOUT, b"ab".to_vec()),
-                (STDERR, b"c".to_vec()),
-                (STDOUT, b"d".to_vec())
-            ]
+            [(STDOUT, b"ab".to_vec()), (STDERR, b"c".to_vec()), (STDOUT, b"d".to_vec())]
         );
         assert_eq!((ring.bytes(), ring.dropped()), (0, 0));
     }

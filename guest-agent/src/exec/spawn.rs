@@ -96,11 +96,7 @@ impl Spawner {
     /// `in_machine`: the agent is process 1, protected from the OOM killer, with limits of its own that
     /// its children must not inherit. Needs /proc and /dev.
     pub fn new(in_machine: bool) -> io::Result<Spawner> {
-        let proc = if in_machine {
-            Some(os::open(Path::new("/proc"), libc::O_PATH, 0)?)
-        } else {
-            None
-        };
+        let proc = if in_machine { Some(os::open(Path::new("/proc"), libc::O_PATH, 0)?) } else { None };
         Ok(Spawner {
             stack: RefCell::default(),
             null: os::open(Path::new("/dev/null"), libc::O_RDWR, 0)?,
@@ -112,25 +108,15 @@ impl Spawner {
 
     /// Starts a command, in a cgroup if one is given. Blocks for the 1-2 ms that this takes.
     pub fn spawn(&self, plan: &Plan, cgroup: Option<RawFd>) -> Result<Spawned, SpawnFailed> {
-        let setup_failed = |error| SpawnFailed {
-            step: Step::Setup,
-            error,
-        };
-        let owner = plan
-            .identity
-            .as_ref()
-            .map(|identity| identity.uid)
-            .filter(|&uid| uid != 0);
+        let setup_failed = |error| SpawnFailed { step: Step::Setup, error };
+        let owner = plan.identity.as_ref().map(|identity| identity.uid).filter(|&uid| uid != 0);
         let (ends, streams) = self.open_streams(plan.stdio, owner).map_err(setup_failed)?;
         let (programs, program_fd) = match &plan.program {
             Program::Files(files) => (pointers(files), -1),
             Program::Probe => (pointers(&[]), self.own_program.as_raw_fd()),
         };
         let (argv, envp) = (pointers(&plan.argv), pointers(&plan.envp));
-        let groups = plan
-            .identity
-            .as_ref()
-            .map_or(&[][..], |identity| &identity.groups);
+        let groups = plan.identity.as_ref().map_or(&[][..], |identity| &identity.groups);
         let mut orders = Orders {
             programs: programs.as_ptr(),
             program_fd,
@@ -177,11 +163,8 @@ impl Spawner {
                 Ok((ChildEnds::Terminal(pty.slave), Streams::Terminal(pty.master)))
             }
             Stdio::Pipes { stdin } => {
-                let (input, feed) = if stdin {
-                    os::pipe().map(|(r, w)| (Some(r), Some(w)))?
-                } else {
-                    (None, None)
-                };
+                let (input, feed) =
+                    if stdin { os::pipe().map(|(r, w)| (Some(r), Some(w)))? } else { (None, None) };
                 let (stdout, out) = os::pipe()?;
                 let (stderr, err) = os::pipe()?;
                 if let Some(uid) = owner {
@@ -193,14 +176,7 @@ impl Spawner {
                 }
                 os::set_nonblocking(&stdout)?;
                 os::set_nonblocking(&stderr)?;
-                Ok((
-                    ChildEnds::Pipes { input, out, err },
-                    Streams::Pipes {
-                        stdin: feed,
-                        stdout,
-                        stderr,
-                    },
-                ))
+                Ok((ChildEnds::Pipes { input, out, err }, Streams::Pipes { stdin: feed, stdout, stderr }))
             }
         }
     }
@@ -209,11 +185,7 @@ impl Spawner {
 /// The ends that the child gets; closed in the agent when the child has been made.
 enum ChildEnds {
     Terminal(OwnedFd),
-    Pipes {
-        input: Option<OwnedFd>,
-        out: OwnedFd,
-        err: OwnedFd,
-    },
+    Pipes { input: Option<OwnedFd>, out: OwnedFd, err: OwnedFd },
 }
 
 impl ChildEnds {
@@ -240,9 +212,5 @@ impl ChildEnds {
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings
-        .iter()
-        .map(|string| string.as_ptr())
-        .chain([ptr::null()])
-        .collect()
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }

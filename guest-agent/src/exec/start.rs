@@ -55,17 +55,11 @@ struct CannotRun {
 
 impl CannotRun {
     fn not_found(reason: String) -> CannotRun {
-        CannotRun {
-            exit_code: 127,
-            reason,
-        }
+        CannotRun { exit_code: 127, reason }
     }
 
     fn refused(reason: String) -> CannotRun {
-        CannotRun {
-            exit_code: 126,
-            reason,
-        }
+        CannotRun { exit_code: 126, reason }
     }
 }
 
@@ -102,10 +96,7 @@ fn run(agent: &Rc<Agent>, spec: &ExecStart) -> Result<Running, CannotRun> {
     let plan = make_plan(agent, spec)?;
     let group = match &agent.cgroups {
         Some(cgroups) => Some(cgroups.create().map_err(|error| {
-            CannotRun::refused(format!(
-                "cannot make a cgroup for the command: {}",
-                plain_reason(&error)
-            ))
+            CannotRun::refused(format!("cannot make a cgroup for the command: {}", plain_reason(&error)))
         })?),
         None => None,
     };
@@ -151,9 +142,7 @@ fn make_plan(agent: &Rc<Agent>, spec: &ExecStart) -> Result<Plan, CannotRun> {
         Program::Files(c_strings(files)?)
     };
     let cwd = match spec.cwd.as_deref().filter(|cwd| !cwd.is_empty()) {
-        Some(cwd) => agent
-            .place
-            .working_dir(&Path::new(&sandbox.working_dir).join(cwd)),
+        Some(cwd) => agent.place.working_dir(&Path::new(&sandbox.working_dir).join(cwd)),
         None => agent.place.working_dir(Path::new(&sandbox.working_dir)),
     };
     Ok(Plan {
@@ -176,10 +165,7 @@ fn find_identity(agent: &Rc<Agent>, user: &str) -> Result<Option<Identity>, Cann
         return Ok(None);
     }
     let accounts = Accounts::read(Path::new("/")).map_err(|error| {
-        CannotRun::refused(format!(
-            "cannot read the image's accounts: {}",
-            plain_reason(&error)
-        ))
+        CannotRun::refused(format!("cannot read the image's accounts: {}", plain_reason(&error)))
     })?;
     accounts.find(user).map(Some).map_err(CannotRun::refused)
 }
@@ -196,10 +182,7 @@ fn c_strings<T: Into<Vec<u8>>>(strings: impl IntoIterator<Item = T>) -> Result<V
 fn explain(spec: &ExecStart, plan: &Plan, failed: &SpawnFailed) -> CannotRun {
     let reason = plain_reason(&failed.error);
     let errno = failed.error.raw_os_error().unwrap_or(0);
-    let program = plan
-        .argv
-        .first()
-        .map_or("", |program| program.to_str().unwrap_or("?"));
+    let program = plan.argv.first().map_or("", |program| program.to_str().unwrap_or("?"));
     match failed.step {
         Step::Cwd => CannotRun::refused(format!(
             "cannot use {} as working directory: {reason}",
@@ -210,11 +193,7 @@ fn explain(spec: &ExecStart, plan: &Plan, failed: &SpawnFailed) -> CannotRun {
             let exists = matches!(&plan.program, Program::Files(files) if files.iter().any(|file| {
                 Path::new(&*file.to_string_lossy()).is_file()
             }));
-            let hint = if exists {
-                " (its interpreter or loader is missing in the image)"
-            } else {
-                ""
-            };
+            let hint = if exists { " (its interpreter or loader is missing in the image)" } else { "" };
             CannotRun::not_found(format!("{program}: {reason}{hint}"))
         }
         Step::Exec if errno == libc::EACCES && Path::new(program).is_dir() => {
@@ -229,13 +208,8 @@ fn explain(spec: &ExecStart, plan: &Plan, failed: &SpawnFailed) -> CannotRun {
 
 fn born_ended(agent: &Rc<Agent>, birth: NewExec, cannot: CannotRun) -> Rc<Exec> {
     let exec = Rc::new(Exec::new(birth));
-    exec.output
-        .put(kind::STDERR, format!("sandlot: {}\n", cannot.reason).as_bytes());
-    exec.finish(ExecEnd {
-        exit_code: cannot.exit_code,
-        error: Some(cannot.reason),
-        ..ExecEnd::default()
-    });
+    exec.output.put(kind::STDERR, format!("sandlot: {}\n", cannot.reason).as_bytes());
+    exec.finish(ExecEnd { exit_code: cannot.exit_code, error: Some(cannot.reason), ..ExecEnd::default() });
     if exec.session || exec.is_start_command {
         agent.execs.insert(exec.clone());
     }
@@ -258,12 +232,7 @@ fn adopt(agent: &Rc<Agent>, mut birth: NewExec, running: Running, timeout_ms: Op
     let exec = Rc::new(Exec::new(birth));
     agent.execs.insert(exec.clone());
     let timeout = timeout_ms.map(|ms| Duration::from_millis(ms).min(TIMEOUT_MAX));
-    let watch = Watch {
-        exit,
-        outputs,
-        timeout,
-        group,
-    };
+    let watch = Watch { exit, outputs, timeout, group };
     tokio::task::spawn_local(supervise::supervise(agent.clone(), exec.clone(), watch));
     exec
 }
@@ -273,18 +242,11 @@ type Outputs = Vec<(u8, AsyncFd<OwnedFd>)>;
 fn open_streams(birth: &mut NewExec, streams: Streams) -> io::Result<Outputs> {
     let readable = |fd| watch_fd(fd, Interest::READABLE);
     match streams {
-        Streams::Pipes {
-            stdin,
-            stdout,
-            stderr,
-        } => {
+        Streams::Pipes { stdin, stdout, stderr } => {
             if let Some(stdin) = stdin {
                 birth.input = Input::open(stdin, false)?;
             }
-            Ok(vec![
-                (kind::STDOUT, readable(stdout)?),
-                (kind::STDERR, readable(stderr)?),
-            ])
+            Ok(vec![(kind::STDOUT, readable(stdout)?), (kind::STDERR, readable(stderr)?)])
         }
         Streams::Terminal(master) => {
             birth.input = Input::open(master.try_clone()?, true)?;

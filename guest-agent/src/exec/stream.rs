@@ -41,11 +41,7 @@ struct FrameBody {
 
 impl FrameBody {
     fn new(body: RecvStream) -> FrameBody {
-        FrameBody {
-            body,
-            frames: FrameReader::default(),
-            unreleased: 0,
-        }
+        FrameBody { body, frames: FrameReader::default(), unreleased: 0 }
     }
 
     /// The next frame, `None` at the end of the body.
@@ -54,10 +50,7 @@ impl FrameBody {
             if let Some(frame) = self.frames.next().map_err(|_| StreamGone)? {
                 return Ok(Some(frame));
             }
-            let _ = self
-                .body
-                .flow_control()
-                .release_capacity(std::mem::take(&mut self.unreleased));
+            let _ = self.body.flow_control().release_capacity(std::mem::take(&mut self.unreleased));
             match self.body.data().await {
                 Some(Ok(chunk)) => {
                     self.unreleased = chunk.len();
@@ -133,16 +126,8 @@ pub async fn post_input(
     match exec.input.feed(&bytes, end, input_id).await {
         Ok(()) => Ok(Done {}),
         Err(InputRefused::NotOpen) => {
-            let reason = if exec.is_running() {
-                "its standard input is not open"
-            } else {
-                "it has ended"
-            };
-            Err(CallError::new(
-                StatusCode::CONFLICT,
-                "EPIPE",
-                format!("exec {id} takes no input: {reason}"),
-            ))
+            let reason = if exec.is_running() { "its standard input is not open" } else { "it has ended" };
+            Err(CallError::new(StatusCode::CONFLICT, "EPIPE", format!("exec {id} takes no input: {reason}")))
         }
     }
 }
@@ -152,9 +137,7 @@ pub fn post_signal(agent: &Agent, id: &str, query: &Query) -> Result<Done, CallE
     let exec = find(agent, id)?;
     let signal: i32 = query.required("signal")?;
     if !(1..=SIGNAL_MAX).contains(&signal) {
-        return Err(CallError::invalid(format!(
-            "signal {signal} does not exist: 1 to {SIGNAL_MAX}"
-        )));
+        return Err(CallError::invalid(format!("signal {signal} does not exist: 1 to {SIGNAL_MAX}")));
     }
     if exec.reaped.get() {
         let message = format!("exec {id} has ended");
@@ -170,10 +153,7 @@ pub fn post_signal(agent: &Agent, id: &str, query: &Query) -> Result<Done, CallE
 /// `POST /exec/{id}/resize`.
 pub fn post_resize(agent: &Agent, id: &str, query: &Query) -> Result<Done, CallError> {
     let exec = find(agent, id)?;
-    let size = PtySize {
-        cols: query.required("cols")?,
-        rows: query.required("rows")?,
-    };
+    let size = PtySize { cols: query.required("cols")?, rows: query.required("rows")? };
     let terminal = exec.terminal.borrow();
     let Some(terminal) = &*terminal else {
         let message = format!("exec {id} has no terminal, or has ended");
@@ -191,29 +171,18 @@ pub async fn post_start_command(
     let bytes = body::read_all(body, SPEC_MAX_BYTES).await?;
     let mut spec = parse_spec(&bytes)?;
     if agent.execs.find("start-command").is_some() {
-        return Err(CallError::new(
-            StatusCode::CONFLICT,
-            "EEXIST",
-            "the start command was started before",
-        ));
+        return Err(CallError::new(StatusCode::CONFLICT, "EEXIST", "the start command was started before"));
     }
     check_can_start(agent, &spec)?;
     (spec.stdin, spec.pty, spec.session_id) = (false, None, None);
-    Ok(StartCommandAnswer {
-        pid: start::start(agent, &spec, Life::StartCommand).pid,
-    })
+    Ok(StartCommandAnswer { pid: start::start(agent, &spec, Life::StartCommand).pid })
 }
 
 async fn read_spec(frames: &mut FrameBody) -> Result<ExecStart, CallError> {
     match frames.next().await {
-        Ok(Some(Frame {
-            kind: kind::SPEC,
-            payload,
-        })) => parse_spec(&payload),
+        Ok(Some(Frame { kind: kind::SPEC, payload })) => parse_spec(&payload),
         Ok(_) => Err(CallError::invalid("the first frame must be the command")),
-        Err(StreamGone) => Err(CallError::invalid(
-            "the request ended, or its first frame is too large",
-        )),
+        Err(StreamGone) => Err(CallError::invalid("the request ended, or its first frame is too large")),
     }
 }
 
@@ -221,9 +190,9 @@ fn parse_spec(bytes: &[u8]) -> Result<ExecStart, CallError> {
     let spec: ExecStart = serde_json::from_slice(bytes)
         .map_err(|error| CallError::invalid(format!("the command is not valid: {error}")))?;
     match spec.session_id.as_deref() {
-        Some(id) if id.is_empty() || id.len() > SESSION_ID_MAX_BYTES || id.contains(['/', '?', '#']) => Err(
-            CallError::invalid("sessionId must be 1 to 128 bytes without / ? #"),
-        ),
+        Some(id) if id.is_empty() || id.len() > SESSION_ID_MAX_BYTES || id.contains(['/', '?', '#']) => {
+            Err(CallError::invalid("sessionId must be 1 to 128 bytes without / ? #"))
+        }
         _ => Ok(spec),
     }
 }
@@ -298,16 +267,10 @@ async fn feed(exec: &Exec, mut frames: FrameBody, end_is_eof: bool) -> Result<()
     loop {
         // Input that the command does not take is dropped, as a shell's pipe would.
         match frames.next().await {
-            Ok(Some(Frame {
-                kind: kind::STDIN,
-                payload,
-            })) => {
+            Ok(Some(Frame { kind: kind::STDIN, payload })) => {
                 let _ = exec.input.feed(&payload, false, None).await;
             }
-            Ok(Some(Frame {
-                kind: kind::STDIN_EOF,
-                ..
-            })) => {
+            Ok(Some(Frame { kind: kind::STDIN_EOF, .. })) => {
                 let _ = exec.input.feed(b"", true, None).await;
             }
             Ok(Some(_)) | Err(StreamGone) => return Err(BadInput),

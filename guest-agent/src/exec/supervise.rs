@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -52,12 +51,7 @@ struct Exited {
 
 /// Runs until the command has ended and what it wrote has been handed on.
 pub async fn supervise(agent: Rc<Agent>, exec: Rc<Exec>, watch: Watch) {
-    let Watch {
-        mut exit,
-        outputs,
-        timeout,
-        group,
-    } = watch;
+    let Watch { mut exit, outputs, timeout, group } = watch;
     let tree = ProcessTree::new(exec.pid, group.clone());
     let exited = Exited::default();
     let mut status: Option<WaitStatus> = None;
@@ -126,10 +120,7 @@ async fn pump_all(exec: &Exec, outputs: &[(u8, AsyncFd<OwnedFd>)], exited: &Exit
     match outputs {
         [(kind, one)] => pump(exec, *kind, one, exited).await,
         [(kind_one, one), (kind_two, two)] => {
-            tokio::join!(
-                pump(exec, *kind_one, one, exited),
-                pump(exec, *kind_two, two, exited)
-            );
+            tokio::join!(pump(exec, *kind_one, one, exited), pump(exec, *kind_two, two, exited));
         }
         _ => {}
     }
@@ -196,11 +187,7 @@ async fn read_some(fd: &AsyncFd<OwnedFd>, buffer: &mut [u8]) -> io::Result<usize
 
 /// The pipe has no writer left.
 fn at_end(fd: &AsyncFd<OwnedFd>) -> bool {
-    let mut poll = libc::pollfd {
-        fd: fd.get_ref().as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let mut poll = libc::pollfd { fd: fd.get_ref().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid pollfd, no waiting.
     unsafe { libc::poll(&mut poll, 1, 0) };
     poll.revents & libc::POLLHUP != 0

@@ -37,10 +37,7 @@ impl ProcessTree {
     pub fn new(leader: i32, group: Option<Rc<ExecCgroup>>) -> ProcessTree {
         match group {
             Some(group) => ProcessTree::Group(group),
-            None => ProcessTree::Session {
-                leader,
-                seen: RefCell::new(HashMap::new()),
-            },
+            None => ProcessTree::Session { leader, seen: RefCell::new(HashMap::new()) },
         }
     }
 
@@ -94,9 +91,7 @@ impl ProcessTree {
                 let processes = list_processes();
                 let mut seen = seen.borrow_mut();
                 seen.retain(|pid, start| {
-                    processes
-                        .iter()
-                        .any(|process| process.pid == *pid && process.start == *start)
+                    processes.iter().any(|process| process.pid == *pid && process.start == *start)
                 });
                 // A parent can be listed after its child: look until nothing new is found.
                 loop {
@@ -122,10 +117,7 @@ impl ProcessTree {
 /// Kills everything that descends from this process, for the end of an agent without a machine.
 pub fn kill_descendants() {
     let own = std::process::id() as i32;
-    let tree = ProcessTree::Session {
-        leader: own,
-        seen: RefCell::new(HashMap::new()),
-    };
+    let tree = ProcessTree::Session { leader: own, seen: RefCell::new(HashMap::new()) };
     // A process that forks while we look is found in a later round.
     for _ in 0..20 {
         let others: Vec<i32> = tree.pids().into_iter().filter(|&pid| pid != own).collect();
@@ -183,10 +175,7 @@ mod tests {
     fn names_with_parentheses_and_spaces_do_not_confuse() {
         let text = "42 (a) b (c)) S 7 42 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 12345 0 0";
         let process = parse_stat(text).unwrap();
-        assert_eq!(
-            (process.pid, process.parent, process.session, process.start),
-            (42, 7, 5, 12345)
-        );
+        assert_eq!((process.pid, process.parent, process.session, process.start), (42, 7, 5, 12345));
     }
 
     #[test]

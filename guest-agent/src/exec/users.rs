@@ -57,18 +57,12 @@ impl Accounts {
             }
             other => other,
         };
-        Ok(Accounts {
-            passwd: read("etc/passwd")?,
-            group: read("etc/group")?,
-        })
+        Ok(Accounts { passwd: read("etc/passwd")?, group: read("etc/group")? })
     }
 
-    /// From their texts.
-    pub fn from_text(passwd: &str, group: &str) -> Accounts {
-        Accounts {
-            passwd: passwd.as_bytes().to_vec(),
-            group: group.as_bytes().to_vec(),
-        }
+    #[cfg(test)]
+    fn from_text(passwd: &str, group: &str) -> Accounts {
+        Accounts { passwd: passwd.as_bytes().to_vec(), group: group.as_bytes().to_vec() }
     }
 
     /// Finds a user; the error says what is unknown.
@@ -88,17 +82,9 @@ impl Accounts {
                 home: Some(String::from_utf8_lossy(entry.home).into_owned()).filter(|home| !home.is_empty()),
                 name: Some(String::from_utf8_lossy(entry.name).into_owned()),
             },
-            (None, Some(uid)) => Identity {
-                uid,
-                gid: 0,
-                groups: Vec::new(),
-                home: None,
-                name: None,
-            },
+            (None, Some(uid)) => Identity { uid, gid: 0, groups: Vec::new(), home: None, name: None },
             (None, None) => {
-                return Err(format!(
-                    "unknown user {user:?}: it is not in the image's /etc/passwd"
-                ));
+                return Err(format!("unknown user {user:?}: it is not in the image's /etc/passwd"));
             }
         };
         match group.filter(|group| !group.is_empty()) {
@@ -122,12 +108,8 @@ impl Accounts {
     }
 
     fn groups_of(&self, name: &[u8]) -> Vec<u32> {
-        let lists_user = |entry: &GroupEntry<'_>| {
-            entry
-                .members
-                .split(|&byte| byte == b',')
-                .any(|member| member == name)
-        };
+        let lists_user =
+            |entry: &GroupEntry<'_>| entry.members.split(|&byte| byte == b',').any(|member| member == name);
         let mut groups: Vec<u32> = self.groups().filter(lists_user).map(|entry| entry.gid).collect();
         groups.sort_unstable();
         groups.dedup();
@@ -143,12 +125,7 @@ impl Accounts {
                 let [name, _, uid, gid, _, home, ..] = fields[..] else {
                     return None;
                 };
-                Some(PasswdEntry {
-                    name,
-                    uid: parse_id_bytes(uid)?,
-                    gid: parse_id_bytes(gid)?,
-                    home,
-                })
+                Some(PasswdEntry { name, uid: parse_id_bytes(uid)?, gid: parse_id_bytes(gid)?, home })
             })
             .find(matches)
     }
@@ -159,11 +136,7 @@ impl Accounts {
             let [name, _, gid, members, ..] = fields[..] else {
                 return None;
             };
-            Some(GroupEntry {
-                name,
-                gid: parse_id_bytes(gid)?,
-                members,
-            })
+            Some(GroupEntry { name, gid: parse_id_bytes(gid)?, members })
         })
     }
 }

@@ -55,9 +55,7 @@ impl Answer {
     fn whole(mut self, status: StatusCode, body: Vec<u8>) {
         let mut response = Response::new(());
         *response.status_mut() = status;
-        response
-            .headers_mut()
-            .insert("content-type", http::HeaderValue::from_static("application/json"));
+        response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
         // The host may have cancelled meanwhile: then the answer is of no use to anybody.
         if let Ok(mut stream) = self.0.send_response(response, false) {
             let _ = stream.send_data(body.into(), true);

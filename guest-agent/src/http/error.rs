@@ -27,11 +27,7 @@ pub struct GuestError<'a> {
 impl CallError {
     /// A refusal decided by the agent itself.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> CallError {
-        CallError {
-            status,
-            code: Cow::Borrowed(code),
-            message: message.into(),
-        }
+        CallError { status, code: Cow::Borrowed(code), message: message.into() }
     }
 
     /// The request itself is wrong.
@@ -44,19 +40,12 @@ impl CallError {
         let errno = error.raw_os_error().unwrap_or(0);
         let (name, status) = errno_table(errno);
         let reason = plain_reason(error);
-        CallError {
-            status,
-            code: name,
-            message: format!("{action}: {reason}"),
-        }
+        CallError { status, code: name, message: format!("{action}: {reason}") }
     }
 
     /// What is sent.
     pub fn body(&self) -> GuestError<'_> {
-        GuestError {
-            code: &self.code,
-            message: &self.message,
-        }
+        GuestError { code: &self.code, message: &self.message }
     }
 }
 
@@ -125,9 +114,6 @@ mod tests {
 
     #[test]
     fn unknown_errnos_keep_their_number() {
-        assert_eq!(
-            CallError::from_io("x", &io::Error::from_raw_os_error(libc::ENOTTY)).code,
-            "E25"
-        );
+        assert_eq!(CallError::from_io("x", &io::Error::from_raw_os_error(libc::ENOTTY)).code, "E25");
     }
 }

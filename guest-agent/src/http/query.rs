@@ -23,10 +23,7 @@ impl Query {
 
     /// Bytes of a parameter, if it was given.
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
-        self.0
-            .iter()
-            .find(|(key, _)| key == name.as_bytes())
-            .map(|(_, value)| value.as_slice())
+        self.0.iter().find(|(key, _)| key == name.as_bytes()).map(|(_, value)| value.as_slice())
     }
 
     /// A parameter as text.
@@ -49,15 +46,13 @@ impl Query {
 
     /// The same, but it has to be there.
     pub fn required<T: FromStr>(&self, name: &str) -> Result<T, CallError> {
-        self.parsed(name)?
-            .ok_or_else(|| CallError::invalid(format!("query parameter {name} is missing")))
+        self.parsed(name)?.ok_or_else(|| CallError::invalid(format!("query parameter {name} is missing")))
     }
 
     /// The absolute path in `path`.
     pub fn path(&self) -> Result<PathBuf, CallError> {
-        let bytes = self
-            .bytes("path")
-            .ok_or_else(|| CallError::invalid("query parameter path is missing"))?;
+        let bytes =
+            self.bytes("path").ok_or_else(|| CallError::invalid("query parameter path is missing"))?;
         if bytes.first() != Some(&b'/') {
             return Err(CallError::invalid("path must be absolute"));
         }
@@ -66,6 +61,16 @@ impl Query {
         }
         Ok(PathBuf::from(OsString::from_vec(bytes.to_vec())))
     }
+}
+
+/// The segments of a path: an exec's id may hold anything.
+pub fn decode_path(path: &str) -> Result<Vec<String>, CallError> {
+    path.split('/')
+        .filter(|segment| !segment.is_empty())
+        // In a path a plus is a plus.
+        .map(|segment| percent_decode(&segment.replace('+', "%2B")))
+        .map(|bytes| String::from_utf8(bytes?).map_err(|_| CallError::invalid("the path is not UTF-8")))
+        .collect()
 }
 
 fn percent_decode(text: &str) -> Result<Vec<u8>, CallError> {
@@ -113,6 +118,13 @@ mod tests {
         assert!(Query::parse(Some("a=%4")).is_err());
         assert!(Query::parse(Some("path=etc")).unwrap().path().is_err());
         assert!(Query::parse(Some("path=/a%00b")).unwrap().path().is_err());
+    }
+
+    #[test]
+    fn path_segments_are_decoded_one_by_one() {
+        assert_eq!(decode_path("/exec/a%20b+c/attach").unwrap(), ["exec", "a b+c", "attach"]);
+        assert_eq!(decode_path("/exec/a%2Fb").unwrap(), ["exec", "a/b"]);
+        assert!(decode_path("/exec/%ff").is_err());
     }
 
     #[test]

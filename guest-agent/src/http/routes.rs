@@ -9,11 +9,12 @@ use http::{Request, StatusCode};
 
 use super::answer::Answer;
 use super::error::CallError;
-use super::query::Query;
+use super::query::{Query, decode_path};
 use crate::agent::Agent;
 use crate::channel::connection::InputWindow;
 use crate::exec::stream;
-use crate::{health, init};
+use crate::files::routes as files;
+use crate::{connect, freeze, health, init, warm};
 
 /// Answers one request; runs as a task of its own.
 pub async fn handle(
@@ -24,18 +25,24 @@ pub async fn handle(
 ) {
     let (head, mut body) = request.into_parts();
     let answer = Answer::new(response);
-    let query = match Query::parse(head.uri.query()) {
-        Ok(query) => query,
-        Err(error) => return answer.refuse(&error),
+    let (query, path) = match (Query::parse(head.uri.query()), decode_path(head.uri.path())) {
+        (Ok(query), Ok(path)) => (query, path),
+        (Err(error), _) | (_, Err(error)) => return answer.refuse(&error),
     };
-    let segments: Vec<&str> = head
-        .uri
-        .path()
-        .split('/')
-        .filter(|segment| !segment.is_empty())
-        .collect();
+    let segments: Vec<&str> = path.iter().map(String::as_str).collect();
     match (head.method.as_str(), segments.as_slice()) {
         ("GET", ["health"]) => answer.json(Ok(health::health(&agent))),
+        ("POST", ["warm"]) => answer.json(warm::post_warm(&agent).await),
+        ("POST", ["fixups"]) => answer.json(init::post_fixups(&agent, &mut body).await),
+        ("POST", ["freeze"]) => answer.json(freeze::post_freeze(&agent).await),
+        ("POST", ["thaw"]) => answer.json(freeze::post_thaw(&agent).await),
+        ("PUT", ["files"]) => answer.json(files::put_file(&agent, &query, &mut body).await),
+        ("GET", ["files"]) => files::get_file(agent, &query, answer).await,
+        ("GET", ["stat"]) => answer.json(files::get_stat(&agent, &query).await),
+        ("GET", ["list"]) => answer.json(files::get_list(&agent, &query).await),
+        ("PUT", ["tar"]) => answer.json(files::put_tar(&agent, &query, &mut body).await),
+        ("GET", ["tar"]) => files::get_tar(agent, &query, answer).await,
+        ("POST", ["connect"]) => connect::post_connect(agent, window, &query, body, answer).await,
         ("POST", ["init"]) => answer.json(init::post_init(&agent, &mut body).await),
         ("POST", ["exec"]) => stream::post_exec(agent, window, body, answer).await,
         ("GET", ["exec"]) => answer.json(Ok(agent.execs.list())),

@@ -65,3 +65,19 @@ pub struct GuestInitResult {
     /// `/bin/bash`, `/bin/sh` or nothing.
     pub shell: String,
 }
+
+/// What a machine restored from a snapshot of a sandbox gets anew.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestFixups {
+    /// Wall clock of the host, milliseconds since 1970.
+    pub time_unix_ms: f64,
+    /// 32 or more fresh random bytes, base64.
+    pub entropy_base64: String,
+    /// Name of the machine.
+    pub hostname: String,
+    /// 32 hex digits.
+    pub machine_id: String,
+    /// Id of the sandbox.
+    pub sandbox_id: String,
+}

@@ -1,36 +1,154 @@
-//! `/init`: what makes a restored machine somebody.
+//! `/init` and `/fixups`: what makes a restored machine somebody. In this order: clock, entropy, root,
+//! names, environment, probe.
 
+mod base64;
+mod clock;
 pub mod contract;
+mod names;
+mod root;
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use h2::RecvStream;
+use http::StatusCode;
+use serde::de::DeserializeOwned;
 
-use self::contract::{GuestInit, GuestInitResult};
+use self::contract::{GuestFixups, GuestInit, GuestInitResult};
 use crate::agent::Agent;
+use crate::boot::{self, modules};
+use crate::exec::contract::ExecStart;
+use crate::exec::start::{self, Life};
+use crate::http::answer::Done;
 use crate::http::body;
 use crate::http::error::CallError;
 use crate::sandbox::Sandbox;
+use crate::{log, os};
 
 /// Largest request: environments can be long.
 const REQUEST_MAX_BYTES: usize = 8 * 1024 * 1024;
+/// Fewer random bytes would not be fresh enough to tell machines apart.
+const ENTROPY_MIN_BYTES: usize = 32;
+/// How long the first command may take, under emulation and load.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `POST /init`.
-pub async fn post_init(agent: &Agent, body: &mut RecvStream) -> Result<GuestInitResult, CallError> {
-    let bytes = body::read_all(body, REQUEST_MAX_BYTES).await?;
-    let request: GuestInit = serde_json::from_slice(&bytes)
-        .map_err(|error| CallError::invalid(format!("the init request is not valid: {error}")))?;
+pub async fn post_init(agent: &Rc<Agent>, body: &mut RecvStream) -> Result<GuestInitResult, CallError> {
+    let request: GuestInit = read_request(body).await?;
+    let entropy = check_entropy(&request.entropy_base64)?;
     agent.begin_init()?;
+    let mut result = GuestInitResult::default();
+    if agent.place.is_machine() {
+        become_machine(agent, &request, &entropy, &mut result)?;
+    }
     let sandbox = sandbox_of(agent, &request);
-    agent.end_init(Some(sandbox));
-    let shell = ["/bin/bash", "/bin/sh"]
-        .into_iter()
-        .find(|shell| Path::new(shell).exists())
-        .unwrap_or("");
-    Ok(GuestInitResult {
-        shell: shell.to_string(),
-        ..GuestInitResult::default()
+    make_working_dir(agent, &sandbox.working_dir);
+    agent.end_init(sandbox);
+    result.shell = find_shell().to_string();
+    let begun = Instant::now();
+    probe(agent).await?;
+    result.probe_ms = milliseconds(begun);
+    Ok(result)
+}
+
+/// `POST /fixups`: a machine restored from a snapshot gets a new identity; all else goes on.
+pub async fn post_fixups(agent: &Agent, body: &mut RecvStream) -> Result<Done, CallError> {
+    let request: GuestFixups = read_request(body).await?;
+    let entropy = check_entropy(&request.entropy_base64)?;
+    agent.require_initialised()?;
+    if agent.place.is_machine() {
+        let old = agent.sandbox().hostname.clone();
+        step("set the clock", clock::set(request.time_unix_ms))?;
+        step("mix in entropy", clock::add_entropy(&entropy))?;
+        step("set the hostname", names::set_hostname(&request.hostname))?;
+        // A sandbox may have made these unwritable; its clone is usable all the same.
+        note("rename the machine in /etc", names::rename_host_files(&old, &request.hostname));
+        note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
+    }
+    agent.change_sandbox(|sandbox| {
+        sandbox.id = request.sandbox_id;
+        sandbox.environment.set("HOSTNAME", &request.hostname);
+        sandbox.hostname = request.hostname;
+    });
+    Ok(Done {})
+}
+
+async fn read_request<T: DeserializeOwned>(body: &mut RecvStream) -> Result<T, CallError> {
+    let bytes = body::read_all(body, REQUEST_MAX_BYTES).await?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| CallError::invalid(format!("the request is not valid: {error}")))
+}
+
+fn check_entropy(text: &str) -> Result<Vec<u8>, CallError> {
+    base64::decode(text)
+        .filter(|bytes| bytes.len() >= ENTROPY_MIN_BYTES)
+        .ok_or_else(|| CallError::invalid(format!("entropyBase64 must be {ENTROPY_MIN_BYTES} bytes or more")))
+}
+
+fn step<T>(action: &str, result: io::Result<T>) -> Result<T, CallError> {
+    result.map_err(|error| {
+        log!("init: {action}: {error}");
+        CallError::from_io(action, &error)
     })
+}
+
+/// For what a usable machine can lack, depending on its image.
+fn note(action: &str, result: io::Result<()>) {
+    if let Err(error) = result {
+        log!("init: {action}: {error}");
+    }
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    (since.elapsed().as_secs_f64() * 100_000.0).round() / 100.0
+}
+
+fn become_machine(
+    agent: &Agent,
+    request: &GuestInit,
+    entropy: &[u8],
+    result: &mut GuestInitResult,
+) -> Result<(), CallError> {
+    step("set the clock", clock::set(request.time_unix_ms))?;
+    step("mix in entropy", clock::add_entropy(entropy))?;
+
+    let begun = Instant::now();
+    let resolv_conf = step("write the resolver file", write_resolv_conf(&request.resolv_conf))?;
+    note("mount the module disk", modules::mount_disk());
+    step("make the sandbox's disk the root", root::enter())?;
+    note("mount /run", root::mount_run());
+    result.mount_ms = milliseconds(begun);
+
+    if request.grow_root {
+        let begun = Instant::now();
+        step("grow the root file system", root::grow())?;
+        result.grow_ms = milliseconds(begun);
+    }
+
+    let begun = Instant::now();
+    step("set the hostname", names::set_hostname(&request.hostname))?;
+    note("write /etc/hosts", names::write_host_files(&request.hostname, boot::network::is_configured()));
+    note("bind /etc/resolv.conf", names::bind_resolv_conf(&resolv_conf));
+    note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
+    note("offer kernel modules", modules::offer_in_root());
+    result.names_ms = milliseconds(begun);
+
+    if request.cpu_limit > 0.0 {
+        if let Some(cgroups) = &agent.cgroups {
+            step("limit the CPU", cgroups.set_cpu_limit(request.cpu_limit))?;
+        }
+    }
+    Ok(())
+}
+
+/// Written to the agent's own file system; the descriptor leads to it after the root has moved.
+fn write_resolv_conf(text: &str) -> io::Result<OwnedFd> {
+    let path = Path::new(boot::OWN_FILES).join("resolv.conf");
+    std::fs::write(&path, text)?;
+    os::open(&path, libc::O_PATH, 0)
 }
 
 fn sandbox_of(agent: &Agent, request: &GuestInit) -> Sandbox {
@@ -45,8 +163,40 @@ fn sandbox_of(agent: &Agent, request: &GuestInit) -> Sandbox {
     };
     Sandbox {
         id: request.sandbox_id.clone(),
+        hostname: request.hostname.clone(),
         environment,
         user: request.image.user.clone(),
         working_dir,
+    }
+}
+
+/// As Docker does it: made if missing, owned by root.
+fn make_working_dir(agent: &Agent, path: &str) {
+    note("make the image's WORKDIR", std::fs::create_dir_all(agent.place.path(Path::new(path))));
+}
+
+fn find_shell() -> &'static str {
+    ["/bin/bash", "/bin/sh"].into_iter().find(|shell| Path::new(shell).exists()).unwrap_or("")
+}
+
+/// A machine is ready only when a command has run in it.
+async fn probe(agent: &Rc<Agent>) -> Result<(), CallError> {
+    let spec = ExecStart {
+        argv: vec![start::PROBE.to_string()],
+        cwd: Some("/".to_string()),
+        user: Some("0".to_string()),
+        ..ExecStart::default()
+    };
+    let exec = start::start(agent, &spec, Life::Stream);
+    let failed = |reason: String| {
+        CallError::new(StatusCode::INTERNAL_SERVER_ERROR, "EIO", format!("no command can run: {reason}"))
+    };
+    tokio::time::timeout(PROBE_TIMEOUT, exec.until_ended())
+        .await
+        .map_err(|_| failed(format!("the first one did not end within {} s", PROBE_TIMEOUT.as_secs())))?;
+    match exec.info().end {
+        Some(end) if end.exit_code == 0 => Ok(()),
+        Some(end) => Err(failed(end.error.unwrap_or(format!("the first one ended with {}", end.exit_code)))),
+        None => Err(failed("the first one has no end".to_string())),
     }
 }

@@ -1,0 +1,72 @@
+//! Process 1 up to the point where a template is saved: kernel file systems, modules, devices, network,
+//! cgroups; then the agent serves. Nothing here knows what sandbox the machine will be.
+
+mod devices;
+pub mod modules;
+mod mounts;
+pub mod network;
+mod system;
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::agent::Agent;
+use crate::channel::virtio;
+use crate::exec::cgroup::Cgroups;
+use crate::exec::reaper;
+use crate::place::Place;
+use crate::{log, runtime};
+
+/// A small file system of the agent's own, which stays reachable when the root has moved.
+pub const OWN_FILES: &str = "/files";
+/// How often groups of ended execs are looked at while processes end.
+const SWEEP_PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs for ever. Returns only if the machine cannot be used, which its console then says.
+pub fn run() -> io::Result<()> {
+    mounts::mount_kernel_views()?;
+    system::open_console();
+    reaper::block_sigchld();
+    modules::load_listed();
+    report("mount the rest", mounts::mount_rest());
+    report("mount the module disk", modules::mount_disk());
+    report("make device nodes", devices::make_nodes());
+    report("set limits", system::set_limits());
+    system::set_sysctls();
+    report("bring up loopback", network::bring_up_loopback());
+    if kernel_option("sandlot.net=1") {
+        report("configure the network", network::configure());
+    }
+    let cgroups = Cgroups::set_up(Path::new("/sys/fs/cgroup"))?;
+    runtime::run(async {
+        let agent = Rc::new(Agent::new(Place::Machine, Some(cgroups))?);
+        tokio::task::spawn_local(sweep_cgroups(agent.clone()));
+        tokio::select! {
+            result = agent.reaper.run() => result,
+            result = virtio::run(agent.clone()) => result,
+        }
+    })
+}
+
+/// A template with something missing is better than none: what needs it will say so.
+fn report(action: &str, result: io::Result<()>) {
+    if let Err(error) = result {
+        log!("cannot {action}: {error}");
+    }
+}
+
+fn kernel_option(option: &str) -> bool {
+    std::fs::read_to_string("/proc/cmdline").unwrap_or_default().split_whitespace().any(|word| word == option)
+}
+
+async fn sweep_cgroups(agent: Rc<Agent>) {
+    loop {
+        agent.reaper.next_round().await;
+        tokio::time::sleep(SWEEP_PAUSE).await;
+        if let Some(cgroups) = &agent.cgroups {
+            cgroups.sweep();
+        }
+    }
+}

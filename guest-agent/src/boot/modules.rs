@@ -1,0 +1,82 @@
+//! Kernel modules: the few in the initramfs that lead to the virtio devices, and the disk with all others,
+//! from which the kernel loads what programs need, also in images without kmod.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use crate::modprobe::load::{self, Outcome};
+use crate::{log, os};
+
+/// Paths of the initramfs's modules, one a line, dependencies first.
+const LIST: &str = "/modules.list";
+/// The module disk and where it is mounted, in the initramfs.
+const DISK: &str = "/dev/vdb";
+const DISK_MOUNT: &str = "/module-disk";
+/// Descriptor by which the kernel finds its helper: `/proc/1/fd/100/modprobe`. Close-on-exec: a copy of it
+/// in a command would lead out of every view.
+const HELPER_FD: i32 = 100;
+const HELPER_PATH: &str = "/proc/1/fd/100/modprobe";
+/// Where the image's own helper would be.
+const IMAGE_HELPER: &str = "/sbin/modprobe";
+/// Tables of depmod are a few megabytes at most.
+const TABLE_MAX_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Loads what the initramfs lists.
+pub fn load_listed() {
+    for path in std::fs::read_to_string(LIST).unwrap_or_default().lines().filter(|line| !line.is_empty()) {
+        match load::load_file(Path::new(path), "") {
+            Ok(Outcome::Loaded | Outcome::WasLoaded) => {}
+            Err(error) => log!("cannot load {path}: {error}"),
+        }
+    }
+}
+
+/// Mounts the module disk, once, and keeps it open under the number the kernel is told. A machine without
+/// such a disk has no further modules.
+pub fn mount_disk() -> io::Result<()> {
+    if is_open(HELPER_FD) || !Path::new(DISK).exists() {
+        return Ok(());
+    }
+    let target = Path::new(DISK_MOUNT);
+    std::fs::create_dir_all(target)?;
+    os::mount(DISK, target, "ext4", libc::MS_RDONLY | libc::MS_NODEV | libc::MS_NOSUID, None)?;
+    let folder = os::open(target, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+    // SAFETY: the number is free (checked above); the copy stays open for ever on purpose.
+    unsafe {
+        let copy = os::check(libc::dup3(folder.as_raw_fd(), HELPER_FD, libc::O_CLOEXEC))?;
+        std::mem::forget(OwnedFd::from_raw_fd(copy));
+    }
+    Ok(())
+}
+
+fn is_open(fd: i32) -> bool {
+    // SAFETY: plain fcntl; on a closed descriptor it fails.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+}
+
+/// A table of the module disk, such as `modules.devname`.
+pub fn read_table(name: &str) -> io::Result<String> {
+    let bytes = os::read_bounded(&Path::new(DISK_MOUNT).join(name), TABLE_MAX_BYTES)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// In the sandbox's root: shows the disk at `/lib/modules/<version>`, and tells the kernel to use our helper
+/// where the image has none.
+pub fn offer_in_root() -> io::Result<()> {
+    if !is_open(HELPER_FD) {
+        return Ok(());
+    }
+    if !Path::new(IMAGE_HELPER).exists() {
+        std::fs::write("/proc/sys/kernel/modprobe", HELPER_PATH)?;
+    }
+    let target = Path::new("/lib/modules").join(kernel_version()?);
+    std::fs::create_dir_all(&target)?;
+    os::mount(&format!("/proc/self/fd/{HELPER_FD}"), &target, "", libc::MS_BIND, None)
+}
+
+/// `uname -r`.
+pub fn kernel_version() -> io::Result<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    Ok(text.trim().to_string())
+}

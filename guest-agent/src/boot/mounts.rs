@@ -1,0 +1,58 @@
+//! File systems of the kernel, as a plain machine with systemd has them. They move into the sandbox's root
+//! later, so mounting them here keeps it out of every start.
+
+use std::io;
+use std::path::Path;
+
+use super::OWN_FILES;
+use crate::os;
+
+const QUIET: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+
+/// `/proc`, `/sys`, `/dev`: without these nothing else can be done.
+pub fn mount_kernel_views() -> io::Result<()> {
+    mount_in("/proc", "proc", "proc", QUIET, None)?;
+    mount_in("/sys", "sysfs", "sysfs", QUIET, None)?;
+    mount_in("/dev", "devtmpfs", "devtmpfs", libc::MS_NOSUID, Some("mode=755"))
+}
+
+/// Everything else. The last ones depend on how the kernel was built.
+pub fn mount_rest() -> io::Result<()> {
+    let terminals = Some("gid=5,mode=620,ptmxmode=666");
+    mount_in("/dev/pts", "devpts", "devpts", libc::MS_NOSUID | libc::MS_NOEXEC, terminals)?;
+    mount_in("/dev/shm", "tmpfs", "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, Some("mode=1777"))?;
+    mount_in("/dev/mqueue", "mqueue", "mqueue", QUIET, None)?;
+    let delegation = Some("nsdelegate,memory_recursiveprot");
+    mount_in("/sys/fs/cgroup", "cgroup2", "cgroup2", QUIET, delegation)?;
+    mount_in(OWN_FILES, "tmpfs", "tmpfs", QUIET, Some("mode=755,size=1m"))?;
+    std::fs::create_dir_all("/mnt")?;
+    for (path, kind) in [
+        ("/sys/kernel/security", "securityfs"),
+        ("/sys/kernel/debug", "debugfs"),
+        ("/sys/kernel/tracing", "tracefs"),
+        ("/sys/kernel/config", "configfs"),
+        ("/sys/fs/bpf", "bpf"),
+        ("/sys/fs/fuse/connections", "fusectl"),
+    ] {
+        // The kernel makes these folders itself when it has the file system.
+        if Path::new(path).is_dir() {
+            let _ = os::mount(kind, Path::new(path), kind, QUIET, None);
+        }
+    }
+    Ok(())
+}
+
+fn mount_in(
+    path: &str,
+    source: &str,
+    kind: &str,
+    flags: libc::c_ulong,
+    data: Option<&str>,
+) -> io::Result<()> {
+    std::fs::create_dir_all(path)?;
+    match os::mount(source, Path::new(path), kind, flags, data) {
+        // The kernel may have mounted it before starting us (CONFIG_DEVTMPFS_MOUNT).
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,60 @@
+//! The agent's own place in the system: console, limits, protection; and the settings systemd makes on a
+//! plain machine.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use crate::{log, os};
+
+/// Descriptors the agent may have; its children get the usual limits.
+const FILES_MAX: u64 = 524_288;
+
+/// Settings of systemd's and Debian's sysctl.d that programs notice. Value by path below /proc/sys.
+const SYSCTLS: [(&str, &str); 9] = [
+    // ping works without privileges.
+    ("net/ipv4/ping_group_range", "0 2147483647"),
+    ("net/ipv4/conf/default/promote_secondaries", "1"),
+    ("net/ipv4/conf/all/promote_secondaries", "1"),
+    ("fs/protected_hardlinks", "1"),
+    ("fs/protected_symlinks", "1"),
+    ("fs/protected_fifos", "1"),
+    ("fs/protected_regular", "2"),
+    ("kernel/pid_max", "4194304"),
+    ("kernel/core_uses_pid", "1"),
+];
+
+/// Makes the console our standard streams: the kernel opens it only if the initramfs has its node.
+pub fn open_console() {
+    let Ok(console) = os::open(Path::new("/dev/console"), libc::O_RDWR | libc::O_NOCTTY, 0) else {
+        return;
+    };
+    for stream in 0..=2 {
+        // SAFETY: plain dup2 of an open descriptor.
+        unsafe { libc::dup2(console.as_raw_fd(), stream) };
+    }
+    if console.as_raw_fd() <= 2 {
+        // It is one of them.
+        std::mem::forget(console);
+    }
+}
+
+/// Many descriptors, a plain umask, and no death by the OOM killer.
+pub fn set_limits() -> io::Result<()> {
+    // SAFETY: plain calls with valid arguments.
+    unsafe {
+        libc::umask(0o022);
+        let files = libc::rlimit { rlim_cur: FILES_MAX, rlim_max: FILES_MAX };
+        os::check(libc::setrlimit(libc::RLIMIT_NOFILE, &files))?;
+    }
+    std::fs::write("/proc/self/oom_score_adj", "-1000")
+}
+
+/// Best effort: a kernel without one of them has nothing to set.
+pub fn set_sysctls() {
+    for (name, value) in SYSCTLS {
+        if let Err(error) = std::fs::write(Path::new("/proc/sys").join(name), value) {
+            log!("sysctl {name}: {error}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The names of a machine: hostname, hosts, resolver, machine-id. `/etc/resolv.conf` is bound over what
+//! the image has, the others are ordinary files, as on a real machine.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::os;
+
+/// Address of every guest (network facts); without a network the name means loopback.
+const GUEST_ADDRESS: &str = "10.0.2.15";
+const LOOPBACK_ADDRESS: &str = "127.0.1.1";
+/// Larger files of the image are not edited.
+const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
+/// Longest name the kernel takes.
+const HOSTNAME_MAX_BYTES: usize = 64;
+
+/// Sets the kernel's hostname.
+pub fn set_hostname(name: &str) -> io::Result<()> {
+    if name.is_empty() || name.len() > HOSTNAME_MAX_BYTES || name.contains(['\n', '\0', ' ', '\t']) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: a buffer and its length.
+    os::check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;
+    Ok(())
+}
+
+/// Writes `/etc/hostname` and `/etc/hosts` of a new machine.
+pub fn write_host_files(name: &str, has_network: bool) -> io::Result<()> {
+    make_etc()?;
+    write_over(Path::new("/etc/hostname"), format!("{name}\n").as_bytes(), 0o644)?;
+    write_over(Path::new("/etc/hosts"), hosts_text(name, has_network).as_bytes(), 0o644)
+}
+
+fn hosts_text(name: &str, has_network: bool) -> String {
+    let address = if has_network { GUEST_ADDRESS } else { LOOPBACK_ADDRESS };
+    format!(
+        "127.0.0.1\tlocalhost\n{address}\t{name}\n\n::1\tlocalhost ip6-localhost ip6-loopback\n\
+         ff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n"
+    )
+}
+
+/// Replaces the old name of a machine in the files it may have edited since.
+pub fn rename_host_files(old: &str, new: &str) -> io::Result<()> {
+    write_over(Path::new("/etc/hostname"), format!("{new}\n").as_bytes(), 0o644)?;
+    let hosts = Path::new("/etc/hosts");
+    let text = String::from_utf8_lossy(&os::read_bounded(hosts, FILE_MAX_BYTES)?).into_owned();
+    write_over(hosts, rename_in_hosts(&text, old, new).as_bytes(), 0o644)
+}
+
+fn rename_in_hosts(text: &str, old: &str, new: &str) -> String {
+    let mut renamed = String::new();
+    for line in text.lines() {
+        let is_entry = !line.trim_start().starts_with('#');
+        if is_entry && line.split_whitespace().skip(1).any(|word| word == old) {
+            let words: Vec<&str> =
+                line.split_whitespace().map(|word| if word == old { new } else { word }).collect();
+            renamed.push_str(&words.join("\t"));
+        } else {
+            renamed.push_str(line);
+        }
+        renamed.push('\n');
+    }
+    renamed
+}
+
+/// Writes `/etc/machine-id` where the image has one or is a distribution, and keeps dbus's copy equal.
+pub fn write_machine_id(id: &str) -> io::Result<()> {
+    if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let text = format!("{id}\n");
+    let exists = |path: &str| Path::new(path).symlink_metadata().is_ok();
+    if exists("/etc/machine-id") || exists("/etc/os-release") || exists("/usr/lib/os-release") {
+        make_etc()?;
+        write_over(Path::new("/etc/machine-id"), text.as_bytes(), 0o444)?;
+    }
+    let dbus = Path::new("/var/lib/dbus/machine-id");
+    // A link to /etc/machine-id follows by itself.
+    if dbus.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        write_over(dbus, text.as_bytes(), 0o644)?;
+    }
+    Ok(())
+}
+
+fn make_etc() -> io::Result<()> {
+    match std::fs::create_dir("/etc") {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Replaces a file, or a link in its place, by a new file. A mount point keeps its place.
+fn write_over(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let temporary = path.with_file_name(format!(".sandlot-{}.tmp", os::random_hex::<8>()));
+    let result = (|| {
+        std::fs::write(&temporary, content)?;
+        std::fs::set_permissions(&temporary, PermissionsExt::from_mode(mode))?;
+        std::fs::rename(&temporary, path)
+    })();
+    if let Err(error) = result {
+        let _ = std::fs::remove_file(&temporary);
+        if error.raw_os_error() == Some(libc::EBUSY) {
+            return std::fs::write(path, content);
+        }
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Binds the resolver file, open as `source`, over `/etc/resolv.conf`, whatever that is.
+pub fn bind_resolv_conf(source: &OwnedFd) -> io::Result<()> {
+    make_etc()?;
+    let path = Path::new("/etc/resolv.conf");
+    let source = format!("/proc/self/fd/{}", source.as_raw_fd());
+    let bind = |target: &Path| os::mount(&source, target, "", libc::MS_BIND, None);
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => return bind(path),
+        _ => {}
+    }
+    if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+        // A dangling link is covered itself, so that the image's own arrangement stays on its disk.
+        let link = os::open(path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+        let covered = bind(Path::new(&format!("/proc/self/fd/{}", link.as_raw_fd())));
+        if covered.is_ok() && std::fs::metadata(path).is_ok_and(|found| found.is_file()) {
+            return Ok(());
+        }
+        std::fs::remove_file(path)?;
+    }
+    std::fs::File::options().create(true).append(true).open(path)?;
+    bind(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renamed_machine_keeps_what_was_edited() {
+        let text = "127.0.0.1\tlocalhost\n10.0.2.15\told\n# old stays in a comment\n1.2.3.4 db oldish\n";
+        assert_eq!(
+            rename_in_hosts(text, "old", "new"),
+            "127.0.0.1\tlocalhost\n10.0.2.15\tnew\n# old stays in a comment\n1.2.3.4 db oldish\n"
+        );
+    }
+
+    #[test]
+    fn hosts_know_localhost_in_both_families_and_the_name() {
+        let text = hosts_text("box", true);
+        assert!(text.contains("127.0.0.1\tlocalhost\n"));
+        assert!(text.contains("::1\tlocalhost"));
+        assert!(text.contains("10.0.2.15\tbox\n"));
+    }
+
+    #[test]
+    fn impossible_hostnames_are_refused_before_the_kernel_is_asked() {
+        assert!(set_hostname("").is_err());
+        assert!(set_hostname("a b").is_err());
+        assert!(set_hostname(&"x".repeat(65)).is_err());
+    }
+}
