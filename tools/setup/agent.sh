@@ -10,9 +10,12 @@ if [ -x "$binary" ] && [ -z "$(find guest-agent -path guest-agent/target -prune 
   exit 0
 fi
 say "building the guest agent (Rust, release)"
+# A source that is saved while cargo runs must count as newer than the binary.
+begun=$root/.cache/agent-build-begun
+touch "$begun"
 cd guest-agent
 logged cargo build --release --locked
 cd "$root"
-# cargo leaves the file alone when only a comment of another target changed: note that we looked.
-touch "$binary"
+# cargo leaves the file alone when a change does not reach it: note when we looked.
+touch -r "$begun" "$binary"
 say "built $binary ($(($(stat -c %s "$binary") / 1024)) KiB)"
