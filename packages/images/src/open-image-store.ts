@@ -7,6 +7,7 @@ import { chmod } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { toImageError } from './fault.js';
 import { type ImportContext, importArchiveImage, importFolderImage } from './importers/import-image.js';
+import { EarlyIndexes } from './layer/early-index.js';
 import { DEFAULT_LIMITS, type ImageLimits } from './limits.js';
 import { hostPlatform, type Platform } from './manifest/platform.js';
 import { canonicalReference, parseReference } from './manifest/reference.js';
@@ -75,6 +76,7 @@ class FileImageStore implements ImageStore {
   private readonly blobs: BlobStore;
   private readonly rootfs: RootfsStore;
   private readonly fetches = new SingleFlight<ImageRecord>();
+  private readonly indexes = new EarlyIndexes();
   private readonly mutex = new Mutex();
   /** What the collector works on. */
   private readonly parts: Collectable;
@@ -90,7 +92,7 @@ class FileImageStore implements ImageStore {
     this.user = options.runChildrenAs;
     this.records = new Records(files);
     this.blobs = new BlobStore(files);
-    this.rootfs = new RootfsStore(files, this.limits, this.user);
+    this.rootfs = new RootfsStore(files, this.indexes, this.limits, this.user);
     this.parts = { files, records: this.records, blobs: this.blobs, rootfs: this.rootfs };
   }
 
@@ -211,6 +213,7 @@ class FileImageStore implements ImageStore {
       this.record(name, run, (context) =>
         pullImage(parseReference(name), {
           ...context,
+          indexes: this.indexes,
           auth: options.auth,
           insecureRegistries: this.options.insecureRegistries ?? [],
           retry: { ...DEFAULT_RETRY, ...this.options.retry },

@@ -9,6 +9,7 @@ import { detectCompression } from '../layer/compression.js';
 import { decompress, readHead } from '../layer/decompress.js';
 import type { ImageLimits } from '../limits.js';
 import type { ChildUser } from '../process/child.js';
+import { BatchWriter } from '../store/batch-writer.js';
 import { ImageError } from '../store.js';
 import { TarReader } from '../tar/tar-reader.js';
 import { TarMembers } from './member-files.js';
@@ -76,6 +77,7 @@ async function receive(
   options: SpoolOptions,
 ): Promise<FileHandle> {
   const file = await open(path, 'wx+', 0o600);
+  const writer = new BatchWriter(file);
   let received = 0;
   try {
     for await (const chunk of untilAborted(archive, options.signal)) {
@@ -83,9 +85,10 @@ async function receive(
       if (received > options.limits.maxBlobBytes) {
         throw new ImageError('too-large', `the archive has more than ${options.limits.maxBlobBytes} bytes`);
       }
-      await file.writeFile(chunk);
+      await writer.write(chunk);
       options.onReceived(received);
     }
+    await writer.flush();
     return file;
   } catch (error) {
     await file.close();

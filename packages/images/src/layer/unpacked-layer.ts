@@ -22,6 +22,8 @@ export interface UnpackOptions {
   diffId: string;
   /** Where to put the uncompressed bytes if the layer is compressed; made anew. */
   temporaryPath: string;
+  /** The entries of a plain layer, if they are known already. */
+  entries?: TarEntry[] | undefined;
   limits: ImageLimits;
   user: ChildUser | undefined;
   signal?: AbortSignal | undefined;
@@ -40,7 +42,8 @@ export async function unpackLayer(options: UnpackOptions): Promise<FileHandle> {
   try {
     const isPlain = detectCompression(await readHead(blob), what) === 'plain';
     if (isPlain && options.digest === options.diffId) {
-      await indexPlain(blob, options);
+      if (options.entries) options.entries.forEach(options.onEntry);
+      else await indexPlain(blob, options);
       return blob;
     }
     if (!isPlain) target = await open(options.temporaryPath, 'wx+', 0o600);
@@ -75,8 +78,8 @@ export async function unpackLayer(options: UnpackOptions): Promise<FileHandle> {
   }
 }
 
-/** What a read of headers fetches at once, and the content from which on it is worth to jump. */
-const INDEX_CHUNK = 128 * 1024;
+/** What a read of headers fetches at once; content that reaches beyond it is jumped over. */
+const INDEX_CHUNK = 1 << 20;
 
 /** A plain layer was hashed when it was stored, and its content need not be looked at: only headers are read. */
 async function indexPlain(blob: FileHandle, options: UnpackOptions): Promise<void> {

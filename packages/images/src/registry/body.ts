@@ -2,27 +2,35 @@
  * Bodies of HTTP answers: bounded in size, and never waited for without end. Called by client and download.
  */
 import { ImageError } from '../store.js';
-import { SilenceError } from './transport.js';
+import { SilenceError, type TransportResponse } from './transport.js';
 
 /** Chunks of a body; rejects with {@link SilenceError} if nothing comes for `silenceMs`. */
-export async function* readChunks(response: Response, silenceMs: number): AsyncGenerator<Buffer> {
-  const reader = response.body?.getReader();
-  if (!reader) return;
+export async function* readChunks(response: TransportResponse, silenceMs: number): AsyncGenerator<Buffer> {
+  const { body } = response;
+  // Undefined while the consumer works: a slow disk of ours is not the registry's silence.
+  let waitingSince: number | undefined = Date.now();
+  // One timer for all chunks, of which there are many thousands.
+  const timer = setInterval(
+    () => {
+      const isSilent = waitingSince !== undefined && Date.now() - waitingSince >= silenceMs;
+      if (isSilent) body.destroy(new SilenceError(silenceMs));
+    },
+    Math.max(10, silenceMs / 4),
+  );
   try {
-    for (;;) {
-      const { done, value } = await withTimeout(reader.read(), silenceMs);
-      if (done) return;
-      yield Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+    for await (const chunk of body as AsyncIterable<Buffer>) {
+      waitingSince = undefined;
+      yield chunk;
+      waitingSince = Date.now();
     }
   } finally {
-    // Also when the consumer leaves early; what is left of the transfer is of no use.
-    reader.cancel().catch(() => undefined);
+    clearInterval(timer);
   }
 }
 
 /** The whole body. Throws `too-large`. */
 export async function readBounded(
-  response: Response,
+  response: TransportResponse,
   maxBytes: number,
   what: string,
   silenceMs: number,
@@ -37,11 +45,4 @@ export async function readBounded(
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
-}
-
-function withTimeout<T>(promise: Promise<T>, ms: number): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new SilenceError(ms)), ms);
-    promise.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
 }

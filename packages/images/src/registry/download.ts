@@ -5,11 +5,13 @@
 import { createHash, type Hash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { errnoOf } from '../fault.js';
+import type { EarlyIndex } from '../layer/early-index.js';
+import { BatchWriter } from '../store/batch-writer.js';
 import { ImageError } from '../store.js';
 import { readChunks } from './body.js';
 import type { RegistryClient } from './registry-client.js';
 import { backoffMs, pause, type RetryPolicy } from './retry.js';
-import { describeNetworkError } from './transport.js';
+import { describeNetworkError, type TransportResponse } from './transport.js';
 
 /** However well it goes on, a transfer that breaks this often is not worth more. */
 const MAX_BREAKS = 200;
@@ -21,6 +23,8 @@ export interface DownloadOptions {
   size: number;
   retry: RetryPolicy;
   signal: AbortSignal;
+  /** Sees the bytes on their way. */
+  index: EarlyIndex | undefined;
   /** Bytes since the last call; negative when a transfer starts again. */
   onBytes(bytes: number): void;
 }
@@ -56,10 +60,13 @@ class Download {
   private hash: Hash;
   private readonly algorithm: string;
 
+  private readonly writer: BatchWriter;
+
   constructor(
-    private readonly file: FileHandle,
+    file: FileHandle,
     private readonly options: DownloadOptions,
   ) {
+    this.writer = new BatchWriter(file);
     this.algorithm = options.digest.split(':')[0]!;
     this.hash = createHash(this.algorithm);
   }
@@ -72,7 +79,7 @@ class Download {
   async attempt(): Promise<boolean> {
     const { client, digest, size, retry } = this.options;
     if (size === 0) return true;
-    const { response, cancel } = await client.blob(digest, this.position);
+    const response = await client.blob(digest, this.position);
     try {
       if (this.position > 0 && !continuesAt(response, this.position)) await this.restart();
       for await (const chunk of readChunks(response, retry.silenceMs)) {
@@ -82,15 +89,17 @@ class Download {
             `more than the promised ${size} bytes came for ${digest}; the registry's copy is damaged`,
           );
         }
-        await this.file.write(chunk, 0, chunk.length, this.position);
         this.hash.update(chunk);
+        this.options.index?.write(chunk);
+        await this.writer.write(chunk);
         this.position += chunk.length;
         this.highest = Math.max(this.highest, this.position);
         this.options.onBytes(chunk.length);
       }
       return this.position === size;
     } finally {
-      cancel();
+      response.cancel();
+      await this.writer.flush();
     }
   }
 
@@ -98,14 +107,15 @@ class Download {
     this.options.onBytes(-this.position);
     this.position = 0;
     this.hash = createHash(this.algorithm);
-    await this.file.truncate(0);
+    this.options.index?.restart();
+    await this.writer.restart();
   }
 }
 
 /** A registry may ignore Range and send everything, with 200, or with 206 from another place. */
-function continuesAt(response: Response, position: number): boolean {
+function continuesAt(response: TransportResponse, position: number): boolean {
   if (response.status !== 206) return false;
-  const start = /^bytes ([0-9]+)-/.exec(response.headers.get('content-range') ?? '')?.[1];
+  const start = /^bytes ([0-9]+)-/.exec(response.header('content-range') ?? '')?.[1];
   return start !== undefined && Number(start) === position;
 }
 

@@ -3,6 +3,7 @@
  * are not fetched again. Called by the store.
  */
 import { createHash } from 'node:crypto';
+import { EarlyIndex, type EarlyIndexes } from '../layer/early-index.js';
 import type { ImageLimits } from '../limits.js';
 import type { Descriptor } from '../manifest/manifest.js';
 import type { Platform } from '../manifest/platform.js';
@@ -25,6 +26,7 @@ export interface PullContext {
   auth: Credentials | undefined;
   insecureRegistries: string[];
   retry: RetryPolicy;
+  indexes: EarlyIndexes;
   /** Notes a digest as in use until the image is recorded. */
   pin(digest: string): void;
 }
@@ -41,6 +43,20 @@ export async function pullImage(reference: ImageReference, context: PullContext)
     signal: run.signal,
     maxManifestBytes: limits.maxManifestBytes,
   });
+  try {
+    return await pullWith(client, reference, context);
+  } finally {
+    client.close();
+  }
+}
+
+async function pullWith(
+  client: RegistryClient,
+  reference: ImageReference,
+  context: PullContext,
+): Promise<ResolvedImage> {
+  const name = canonicalReference(reference);
+  const { limits } = context;
   const { bytes, digest } = await client.manifest(reference.digest ?? reference.tag!);
   context.pin(digest);
   await context.blobs.put(bytes, digest);
@@ -82,7 +98,7 @@ class RegistrySource implements ContentSource {
       await blobs.put(bytes, digest);
       return bytes;
     }
-    await this.fetch(descriptor, () => undefined);
+    await this.fetch(descriptor, undefined, () => undefined);
     return (await blobs.readSmall(digest))!;
   }
 
@@ -93,21 +109,29 @@ class RegistrySource implements ContentSource {
     }
     this.context.pin(digest);
     let counted = 0;
-    await this.fetch(descriptor, (bytes) => {
+    const index = new EarlyIndex(this.context.limits);
+    await this.fetch(descriptor, index, (bytes) => {
       counted += bytes;
       this.report(bytes);
     });
+    // Complete only if all bytes came past: a transfer of another pull shows us nothing.
+    const entries = counted === size ? index.finish() : undefined;
+    if (entries) this.context.indexes.keep(digest, entries);
     // What was here already, or came through another pull, counts as done too.
     this.report(size - counted);
   }
 
-  private async fetch(descriptor: Descriptor, onBytes: (bytes: number) => void): Promise<void> {
+  private async fetch(
+    descriptor: Descriptor,
+    index: EarlyIndex | undefined,
+    onBytes: (bytes: number) => void,
+  ): Promise<void> {
     const { blobs, run, retry } = this.context;
     const { digest, size } = descriptor;
     for (;;) {
       try {
         await blobs.ensure(digest, size, { signal: run.signal }, (file, { signal }) =>
-          downloadBlob(file, { client: this.client, digest, size, retry, signal, onBytes }),
+          downloadBlob(file, { client: this.client, digest, size, retry, signal, index, onBytes }),
         );
         return;
       } catch (error) {

@@ -3,13 +3,20 @@
  * and errors that a user can act on. Made per pull. Called by `pull-image.ts` and `download.ts`.
  */
 import { createHash } from 'node:crypto';
+import { errnoOf } from '../fault.js';
 import { MEDIA_TYPES } from '../manifest/manifest.js';
 import { DEFAULT_REGISTRY, type ImageReference } from '../manifest/reference.js';
 import { ImageError } from '../store.js';
 import { Authenticator, type Credentials } from './authenticator.js';
 import { readBounded } from './body.js';
 import { backoffMs, isTransientStatus, pause, type RetryPolicy, retryAfterMs } from './retry.js';
-import { describeNetworkError, InsecurePolicy, isNotTls, send, type TransportResponse } from './transport.js';
+import {
+  Connections,
+  describeNetworkError,
+  InsecurePolicy,
+  isNotTls,
+  type TransportResponse,
+} from './transport.js';
 
 /** Docker Hub's API is not where its name says. */
 const DOCKER_HUB_HOST = 'registry-1.docker.io';
@@ -35,6 +42,7 @@ export class RegistryClient {
   private readonly host: string;
   private readonly policy: InsecurePolicy;
   private readonly authenticator: Authenticator;
+  private readonly connections = new Connections();
   private base: string | undefined;
 
   constructor(
@@ -64,9 +72,9 @@ export class RegistryClient {
   async manifest(tagOrDigest: string): Promise<{ bytes: Buffer; digest: string }> {
     const what = `${this.reference.registry}/${this.reference.repository}${tagOrDigest.includes(':') ? '@' : ':'}${tagOrDigest}`;
     const url = `${await this.findBase()}/manifests/${tagOrDigest}`;
-    const { response, cancel } = await this.get(url, { accept: ACCEPT }, what, true);
+    const response = await this.get(url, { accept: ACCEPT }, what, true);
     try {
-      const stated = response.headers.get('docker-content-digest');
+      const stated = response.header('docker-content-digest');
       const bytes = await readBounded(
         response,
         this.options.maxManifestBytes,
@@ -84,7 +92,7 @@ export class RegistryClient {
       }
       return { bytes, digest };
     } finally {
-      cancel();
+      response.cancel();
     }
   }
 
@@ -93,6 +101,11 @@ export class RegistryClient {
     const url = `${await this.findBase()}/blobs/${digest}`;
     const headers: Record<string, string> = offset > 0 ? { range: `bytes=${offset}-` } : {};
     return this.get(url, headers, `the blob ${digest} of ${this.reference.repository}`, true);
+  }
+
+  /** Ends its connections. */
+  close(): void {
+    this.connections.close();
   }
 
   /** Finds out once whether the registry speaks TLS; hosts for which plain HTTP is allowed may not. */
@@ -108,9 +121,7 @@ export class RegistryClient {
     const { signal } = this.options;
     try {
       const request = { url: `https://${this.host}/v2/`, headers: {}, silenceMs: PING_MS, signal };
-      const { response, cancel } = await send({ ...request, policy: this.policy });
-      await response.body?.cancel();
-      cancel();
+      (await this.connections.send({ ...request, policy: this.policy })).cancel();
       return true;
     } catch {
       // Whatever is wrong with TLS here, the plain request that follows tells the user about the host.
@@ -124,11 +135,11 @@ export class RegistryClient {
     what: string,
     authenticates: boolean,
   ): Promise<Buffer> {
-    const { response, cancel } = await this.get(url, headers, what, authenticates);
+    const response = await this.get(url, headers, what, authenticates);
     try {
       return await readBounded(response, 1 << 20, what, this.options.retry.silenceMs);
     } finally {
-      cancel();
+      response.cancel();
     }
   }
 
@@ -145,24 +156,23 @@ export class RegistryClient {
       let wait = backoffMs(retry, attempt);
       try {
         const all = { ...headers, ...(authenticates ? this.authenticator.headers() : {}) };
-        const answer = await send({
+        const response = await this.connections.send({
           url,
           headers: all,
           silenceMs: retry.silenceMs,
           signal,
           policy: this.policy,
         });
-        const { response } = answer;
-        if (response.status === 200 || response.status === 206) return answer;
+        if (response.status === 200 || response.status === 206) return response;
         const detail = await readDetail(response, retry.silenceMs);
-        answer.cancel();
+        response.cancel();
         if (response.status === 401 && authenticates && !hasAnswered) {
           hasAnswered = true;
-          await this.authenticator.answer(response.headers.get('www-authenticate'), url.startsWith('https:'));
+          await this.authenticator.answer(response.header('www-authenticate'), url.startsWith('https:'));
           attempt--;
           continue;
         }
-        const asked = retryAfterMs(response.headers.get('retry-after'), Date.now());
+        const asked = retryAfterMs(response.header('retry-after'), Date.now());
         const error = this.statusError(response.status, what, detail, asked);
         const isPatient = asked === undefined || asked <= retry.maxRetryAfterMs;
         if (!isTransientStatus(response.status) || attempt >= retry.tries || !isPatient) throw error;
@@ -191,7 +201,9 @@ export class RegistryClient {
     }
     const reason = describeNetworkError(error);
     const isCertificate = /certificate|self.signed/i.test(reason);
-    if (attempt < retry.tries && !isCertificate) return;
+    // A name that DNS does not know rarely appears a second later.
+    const tries = errnoOf(error) === 'ENOTFOUND' ? Math.min(2, retry.tries) : retry.tries;
+    if (attempt < tries && !isCertificate) return;
     throw new ImageError(
       'unreachable',
       isCertificate
@@ -236,7 +248,7 @@ export class RegistryClient {
 }
 
 /** The registry's own words from an error's body, shortened to one line. */
-async function readDetail(response: Response, silenceMs: number): Promise<string> {
+async function readDetail(response: TransportResponse, silenceMs: number): Promise<string> {
   const bytes = await readBounded(response, 64 * 1024, 'an error', silenceMs).catch(() => Buffer.alloc(0));
   const text = bytes.toString('utf8');
   let message = text;

@@ -12,6 +12,7 @@ import { applyEntry, type MergeTotals } from '../merge/apply-entry.js';
 import { ImageTree } from '../merge/tree.js';
 import type { ChildUser } from '../process/child.js';
 import { ImageError, type StoreProgress } from '../store.js';
+import type { TarEntry } from '../tar/tar-entry.js';
 import { ContentReader } from './content-reader.js';
 import { TreeEmitter } from './emit-tree.js';
 import { checkMke2fs, MKE2FS_CONFIG, startMke2fs } from './make-filesystem.js';
@@ -20,7 +21,7 @@ import { SecondPass } from './second-pass.js';
 
 /** Input of a build. */
 export interface BuildOptions {
-  layers: { blobPath: string; digest: string; diffId: string; size: number }[];
+  layers: { blobPath: string; digest: string; diffId: string; entries?: TarEntry[] | undefined }[];
   /** An empty folder that only this build uses. The result is `rootfs.ext4` in it. */
   folder: string;
   limits: ImageLimits;
@@ -65,6 +66,7 @@ async function readLayers(
       blobPath: layer.blobPath,
       digest: layer.digest,
       diffId: layer.diffId,
+      entries: layer.entries,
       temporaryPath: `${options.folder}/layer-${index}.tar`,
       limits,
       user,

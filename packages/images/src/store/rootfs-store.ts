@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import { rm, stat } from 'node:fs/promises';
 import { toImageError } from '../fault.js';
+import type { EarlyIndexes } from '../layer/early-index.js';
 import type { ImageLimits } from '../limits.js';
 import type { ChildUser } from '../process/child.js';
 import { buildRootfs } from '../rootfs/build-rootfs.js';
@@ -31,6 +32,7 @@ export class RootfsStore {
 
   constructor(
     private readonly files: StoreFiles,
+    private readonly indexes: EarlyIndexes,
     private readonly limits: ImageLimits,
     private readonly user: ChildUser | undefined,
   ) {}
@@ -72,7 +74,7 @@ export class RootfsStore {
         blobPath: this.files.blob(layer.digest),
         digest: layer.digest,
         diffId: image.diffIds[index]!,
-        size: layer.size,
+        entries: this.indexes.find(layer.digest),
       }));
       const { limits, user } = this;
       const built = await buildRootfs({ layers, folder, limits, user, ...run });
@@ -84,6 +86,7 @@ export class RootfsStore {
       await this.files.writeJson(this.files.rootfsInfo(key), record);
       await this.files.publish(built.path, this.files.rootfs(key));
     } finally {
+      for (const layer of image.layers) this.indexes.forget(layer.digest);
       await rm(folder, { recursive: true, force: true });
     }
   }

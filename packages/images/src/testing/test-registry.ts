@@ -195,7 +195,10 @@ async function sendFile(
   cutAfter: number | undefined,
 ): Promise<void> {
   let sent = 0;
-  for await (const chunk of createReadStream(file, { start }) as AsyncIterable<Buffer>) {
+  for await (const chunk of createReadStream(file, {
+    start,
+    highWaterMark: 1 << 20,
+  }) as AsyncIterable<Buffer>) {
     const part = cutAfter === undefined ? chunk : chunk.subarray(0, Math.max(0, cutAfter - sent));
     sent += part.length;
     if (!response.write(part)) await drained(response);
