@@ -5,19 +5,13 @@ import { execFileSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach } from 'vitest';
+import { onTestFinished } from 'vitest';
 import { type ImageStoreOptions, openImageStore } from '../src/open-image-store.js';
 import type { ImageStore } from '../src/store.js';
 
-const cleanups: (() => Promise<unknown>)[] = [];
-
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
-});
-
 /** Runs after the test, last registered first. */
 export function afterThisTest(cleanup: () => Promise<unknown>): void {
-  cleanups.push(cleanup);
+  onTestFinished(async () => void (await cleanup()));
 }
 
 /** A folder for this test. */
