@@ -114,7 +114,7 @@ function openImages(options: NodeAgentOptions, root: string): Promise<ImageStore
 
 async function openNetworks(options: NodeAgentOptions, stateFolder: string): Promise<Networks> {
   const canUseTaps = process.getuid?.() === 0 && existsSync('/dev/net/tun') && options.driver === 'qemu';
-  if (!canUseTaps) return openUserNetworks({ stateFolder, rootlessNetwork: options.rootlessNetwork });
+  if (!canUseTaps) return openUserNetworks({ rootlessNetwork: options.rootlessNetwork });
   return openTapNetworks({
     instanceId: options.instanceId,
     stateFolder,

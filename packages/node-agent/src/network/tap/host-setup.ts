@@ -7,6 +7,7 @@ import { releaseForwarding, requireForwarding } from './forwarding.js';
 import { writeHostRules } from './host-rules.js';
 import type { InstanceLayout } from './layout.js';
 import { runTool } from './run-tool.js';
+import { releaseTunDevice, requireTunDevice } from './tun-device.js';
 
 /** What the set-up depends on. */
 export interface HostSetupOptions {
@@ -49,6 +50,7 @@ export class HostSetup {
     // The table first: forwarding without it would let sandboxes of a crashed instance meet.
     await this.refresh();
     await requireForwarding(this.options.runFolder, this.layout.instanceId);
+    await requireTunDevice(this.options.runFolder, this.layout.instanceId);
     this.warningsFound = [...this.warningsFound, ...(await findForeignDrops(this.layout.hostTable))];
   }
 
@@ -70,6 +72,7 @@ export class HostSetup {
   /** Takes all of it away. Idempotent. */
   async remove(): Promise<void> {
     const { hostTable, serviceAddress } = this.layout;
+    await releaseTunDevice(this.options.runFolder, this.layout.instanceId);
     await releaseForwarding(this.options.runFolder, this.layout.instanceId);
     // "add" before "delete": a table that is not there is no error then.
     await runTool(['nft', '-f', '-'], { input: `table inet ${hostTable}\ndelete table inet ${hostTable}\n` });
