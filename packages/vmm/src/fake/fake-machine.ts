@@ -47,8 +47,12 @@ export async function startFakeGuest(
   const files = fakeFiles(options.folder);
   await mkdir(files.root, { recursive: true });
   const argv = [options.agentBinary, '--socket-dir', options.folder, '--root', files.root];
-  // The agent is process 1 of its own pid namespace, as in a machine: with it, all it started ends.
-  const wrapper = [wrapperName, '--pid', '--fork', '--kill-child', '--mount', '--mount-proc', '--'];
+  // A pid namespace, so that all the agent started ends with it, as in a machine. Its process 1 is a
+  // second wrapper: as process 1 the agent would take itself for that of a guest.
+  const wrapper = [
+    ...[wrapperName, '--pid', '--fork', '--kill-child', '--mount', '--mount-proc', '--'],
+    ...[wrapperName, '--fork', '--kill-child', '--'],
+  ];
   const isolated = options.isolate ? [...wrapper, ...argv] : argv;
   const started = await startVmmProcess(confineArgv(isolated, { endsWithUs: options.endsWithUs }), {
     stderrPath: files.console,
@@ -140,7 +144,7 @@ export class FakeMachine implements Machine {
   }
 }
 
-/** Kills the agent first: its pid namespace ends with it, and the wrapper when that has ended. */
+/** Kills process 1 of the pid namespace first, and all in it; the wrapper ends when they have. */
 async function killGuest(identity: ProcessIdentity): Promise<void> {
   if (!isRunning(identity)) return;
   const children = readChildren(identity.pid);
