@@ -12,16 +12,6 @@ import { GatewayError, sendFailure } from './failures.js';
 import { restRoutes } from './rest.js';
 import type { TokenVerifier } from './token.js';
 
-/** One request that has passed the checks. */
-export interface GatewayCall {
-  sandbox: Sandbox;
-  request: IncomingMessage;
-  response: ServerResponse;
-  query: URLSearchParams;
-  /** Aborted when the client goes away. */
-  signal: AbortSignal;
-}
-
 const connectPrefix = 'command_session.CommandSession/';
 
 /** Serves all gateway requests of a node. */

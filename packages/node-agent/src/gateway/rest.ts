@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { type GatewayExecRequest, type GatewayExecResponse, readFileMaxBytes } from '@sandlot/protocol';
 import { GatewayError } from './failures.js';
-import type { GatewayCall } from './gateway.js';
+import type { GatewayCall } from './gateway-call.js';
 import { readUploadedFile } from './multipart.js';
 import { requireGuest } from './require-guest.js';
 

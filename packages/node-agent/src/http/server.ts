@@ -3,29 +3,13 @@
  * of the node's API (protocol's `node-api.ts`).
  */
 import http, { type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { ImageStore } from '@sandlot/images';
-import type { NodeInfo } from '@sandlot/protocol';
 import Fastify, { type FastifyInstance } from 'fastify';
-import type { Logger } from 'pino';
-import type { Gateway } from '../gateway/gateway.js';
-import type { NodeMetrics } from '../metrics.js';
-import type { Sandboxes } from '../sandbox/sandboxes.js';
 import { failureOf } from './failures.js';
 import { imageRoutes } from './routes/images.js';
 import { nodeRoutes } from './routes/node.js';
 import { reportRoutes } from './routes/reports.js';
 import { sandboxRoutes } from './routes/sandboxes.js';
-
-/** What the routes use. */
-export interface ServerParts {
-  sandboxes: Sandboxes;
-  images: ImageStore;
-  gateway: Gateway;
-  metrics: NodeMetrics;
-  describe(): Promise<NodeInfo>;
-  shutdown(mode: 'keep' | 'remove'): void;
-  log: Logger;
-}
+import type { ServerParts } from './server-parts.js';
 
 /** A spec with environment and secrets. */
 const bodyLimitBytes = 16 * 1024 * 1024;

@@ -207,6 +207,7 @@ export class Sandbox {
         if (id) this.#change({ imageBuildId: id });
         else delete report.imageBuildId;
       },
+      guestInitialised: (result) => this.#log.debug({ result }, 'guest initialised'),
       warn: (message) => {
         report.warnings = [...(report.warnings ?? []), message];
       },

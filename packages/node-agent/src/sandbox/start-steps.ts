@@ -17,7 +17,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import type { ImageStore, RootfsHold } from '@sandlot/images';
-import type { ExecStart, GuestInit, NodeSandboxSpec, StartStage } from '@sandlot/protocol';
+import type { ExecStart, GuestInit, GuestInitResult, NodeSandboxSpec, StartStage } from '@sandlot/protocol';
 import type { Machine, VmmDriver } from '@sandlot/vmm';
 import { GuestClient } from '../guest/guest-client.js';
 import { guestAddresses, type Networks, type SandboxNetwork } from '../network/network.js';
@@ -50,6 +50,8 @@ export interface StartProgress {
   imageKnown(hold: RootfsHold): void;
   /** Set while the image is not here yet. */
   imageBuild(id: string | undefined): void;
+  /** What each part of init took, for the log. */
+  guestInitialised(result: GuestInitResult & { callMs: number }): void;
   warn(message: string): void;
 }
 
@@ -171,7 +173,9 @@ async function initGuest(
     growRoot: true,
     cpuLimit: 0,
   };
+  const connectedMs = performance.now();
   const result = await guest.init(init, signal);
+  progress.guestInitialised({ ...result, callMs: performance.now() - connectedMs });
   await progress.save({ shell: result.shell });
   if (result.shell === '') {
     progress.warn(

@@ -3,7 +3,7 @@ import type { ImageStore, StoredImage, StoreProgress } from '@sandlot/images';
 import type { ImageDetails, ImageInfo } from '@sandlot/protocol';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { failureOf } from '../failures.js';
-import type { ServerParts } from '../server.js';
+import type { ServerParts } from '../server-parts.js';
 
 type Listed = StoredImage & { holders: number; contentBytes: number };
 

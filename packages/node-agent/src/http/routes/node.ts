@@ -1,6 +1,6 @@
 /** `GET /v1/node`, `/healthz`, `/metrics`, `POST /v1/shutdown`. */
 import type { FastifyInstance } from 'fastify';
-import type { ServerParts } from '../server.js';
+import type { ServerParts } from '../server-parts.js';
 
 /** Adds the routes. */
 export function nodeRoutes(app: FastifyInstance, { describe, metrics, shutdown }: ServerParts): void {

@@ -1,7 +1,7 @@
 /** The report stream: all sandboxes, then each change, as long as the control plane listens. */
 import type { SandboxReport } from '@sandlot/protocol';
 import type { FastifyInstance } from 'fastify';
-import type { ServerParts } from '../server.js';
+import type { ServerParts } from '../server-parts.js';
 
 const keepaliveMs = 10_000;
 /** A listener that falls behind by this much is cut off; it asks again and gets everything. */

@@ -4,7 +4,7 @@ import type { FastifyInstance } from 'fastify';
 import { GuestCallError } from '../../guest/guest-client.js';
 import type { Sandbox } from '../../sandbox/sandbox.js';
 import { SandboxConflictError } from '../../sandbox/sandboxes.js';
-import type { ServerParts } from '../server.js';
+import type { ServerParts } from '../server-parts.js';
 
 interface ById {
   Params: { id: string };

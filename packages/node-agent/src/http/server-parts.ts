@@ -1,0 +1,18 @@
+/** What the node's HTTP routes are made of; put together by `agent.ts`. */
+import type { ImageStore } from '@sandlot/images';
+import type { NodeInfo } from '@sandlot/protocol';
+import type { Logger } from 'pino';
+import type { Gateway } from '../gateway/gateway.js';
+import type { NodeMetrics } from '../metrics.js';
+import type { Sandboxes } from '../sandbox/sandboxes.js';
+
+/** What the routes use. */
+export interface ServerParts {
+  sandboxes: Sandboxes;
+  images: ImageStore;
+  gateway: Gateway;
+  metrics: NodeMetrics;
+  describe(): Promise<NodeInfo>;
+  shutdown(mode: 'keep' | 'remove'): void;
+  log: Logger;
+}
