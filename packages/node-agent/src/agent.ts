@@ -23,7 +23,6 @@ import { CpuLimits } from './sandbox/cpu-limits.js';
 import { RecordFolder } from './sandbox/record.js';
 import { Sandboxes } from './sandbox/sandboxes.js';
 import { Semaphore } from './sandbox/semaphore.js';
-import { killStrayMachines } from './sandbox/stray-machines.js';
 import { TemplateStore } from './templates/template-store.js';
 
 /** How often what is left over is looked for, ms. */
@@ -51,7 +50,6 @@ export async function startNodeAgent(
   const networks = await openNetworks(options, folder('network'));
   await networks.start();
   const templates = new TemplateStore({ folder: folder('templates'), driver, networks, log });
-  await killStrayMachines(folder('templates'), new Set());
   await templates.open();
   const cpuLimits = await CpuLimits.open(options.instanceId);
   const sandboxes = new Sandboxes(
