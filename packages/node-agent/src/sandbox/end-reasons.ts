@@ -58,7 +58,7 @@ const pullCodes = new Set([
 /** Why a start failed. */
 export function causeOfStartError(error: unknown): EndCause {
   const message = error instanceof Error ? error.message : String(error);
-  if (error instanceof ImageError) {
+  if (error instanceof ImageError && error.code !== 'no-space') {
     return { reason: pullCodes.has(error.code) ? 'IMAGE_PULL_FAILED' : 'IMAGE_INVALID', message };
   }
   return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };

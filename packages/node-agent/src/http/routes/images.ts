@@ -64,6 +64,7 @@ async function streamProgress(
   const abort = new AbortController();
   raw.once('close', () => abort.abort(new Error('the client went away')));
   raw.writeHead(200, { 'content-type': 'application/x-ndjson' });
+  raw.flushHeaders();
   const send = (line: unknown) => raw.write(`${JSON.stringify(line)}\n`);
   let lastMs = 0;
   let lastStage = '';
