@@ -11,6 +11,7 @@ mod boot;
 mod channel;
 mod cli;
 mod connect;
+mod entry;
 mod exec;
 mod files;
 mod folder;

@@ -10,7 +10,6 @@ mod system;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
 
 use crate::agent::Agent;
 use crate::channel::virtio;
@@ -19,10 +18,10 @@ use crate::exec::reaper;
 use crate::place::Place;
 use crate::{log, runtime};
 
-/// A small file system of the agent's own, which stays reachable when the root has moved.
+/// A small file system of the agent's own.
 pub const OWN_FILES: &str = "/files";
-/// How often groups of ended execs are looked at while processes end.
-const SWEEP_PAUSE: Duration = Duration::from_secs(1);
+/// In it, what is later bound over the sandbox's `/etc/resolv.conf`.
+pub const RESOLV_CONF: &str = "/files/resolv.conf";
 
 /// Runs for ever. Returns only if the machine cannot be used, which its console then says.
 pub fn run() -> io::Result<()> {
@@ -62,11 +61,7 @@ fn kernel_option(option: &str) -> bool {
 }
 
 async fn sweep_cgroups(agent: Rc<Agent>) {
-    loop {
-        agent.reaper.next_round().await;
-        tokio::time::sleep(SWEEP_PAUSE).await;
-        if let Some(cgroups) = &agent.cgroups {
-            cgroups.sweep();
-        }
+    if let Some(cgroups) = &agent.cgroups {
+        cgroups.sweep(&agent.reaper).await;
     }
 }

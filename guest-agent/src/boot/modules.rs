@@ -1,6 +1,7 @@
 //! Kernel modules: the few in the initramfs that lead to the virtio devices, and the disk with all others,
 //! from which the kernel loads what programs need, also in images without kmod.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -77,6 +78,10 @@ pub fn offer_in_root() -> io::Result<()> {
 
 /// `uname -r`.
 pub fn kernel_version() -> io::Result<String> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    Ok(text.trim().to_string())
+    // SAFETY: plain data filled by the call, which ends every field with a NUL.
+    unsafe {
+        let mut names: libc::utsname = std::mem::zeroed();
+        os::check(libc::uname(&mut names))?;
+        Ok(CStr::from_ptr(names.release.as_ptr()).to_string_lossy().into_owned())
+    }
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use super::OWN_FILES;
+use super::{OWN_FILES, RESOLV_CONF};
 use crate::os;
 
 const QUIET: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
@@ -24,7 +24,10 @@ pub fn mount_rest() -> io::Result<()> {
     mount_in("/dev/mqueue", "mqueue", "mqueue", QUIET, None)?;
     let delegation = Some("nsdelegate,memory_recursiveprot");
     mount_in("/sys/fs/cgroup", "cgroup2", "cgroup2", QUIET, delegation)?;
+    // Moved into the sandbox's root by init, as /proc, /sys and /dev are.
+    mount_in("/run", "tmpfs", "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, Some("mode=755,size=20%"))?;
     mount_in(OWN_FILES, "tmpfs", "tmpfs", QUIET, Some("mode=755,size=1m"))?;
+    std::fs::write(RESOLV_CONF, "")?;
     std::fs::create_dir_all("/mnt")?;
     for (path, kind) in [
         ("/sys/kernel/security", "securityfs"),

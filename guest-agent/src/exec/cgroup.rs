@@ -9,7 +9,11 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
+use tokio::sync::Notify;
+
+use super::reaper::Reaper;
 use crate::os;
 
 /// What Docker and systemd expect to find enabled below the root.
@@ -21,11 +25,15 @@ const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// Folders waiting to become empty; the oldest is forgotten beyond that (the kernel keeps it).
 const LINGERING_MAX: usize = 4_096;
 
+/// How long ended groups and their processes are left before the next look.
+const SWEEP_PAUSE: Duration = Duration::from_millis(500);
+
 /// The mounted hierarchy.
 pub struct Cgroups {
     sandbox: OwnedFd,
     next: Cell<u64>,
     lingering: RefCell<Vec<Rc<ExecCgroup>>>,
+    released: Notify,
 }
 
 /// The cgroup of one exec.
@@ -48,7 +56,7 @@ impl Cgroups {
         let sandbox = make_folder(&root, c"sandbox")?;
         // Memory alone: each more makes a new group, and so each exec, slower.
         let _ = write_file(&sandbox, "cgroup.subtree_control", "+memory");
-        Ok(Cgroups { sandbox, next: Cell::new(1), lingering: RefCell::new(Vec::new()) })
+        Ok(Cgroups { sandbox, next: Cell::new(1), lingering: RefCell::default(), released: Notify::new() })
     }
 
     /// Limits all execs together to a fraction of one CPU or more.
@@ -67,21 +75,27 @@ impl Cgroups {
         Ok(Rc::new(ExecCgroup { parent: self.sandbox.as_raw_fd(), name, folder }))
     }
 
-    /// Removes the group of an exec that has ended, now or when its background processes have gone.
+    /// The group of an exec that has ended is removed by a later sweep, when it is empty: not now, while
+    /// somebody waits for the exec's result.
     pub fn release(&self, group: Rc<ExecCgroup>) {
-        self.sweep();
-        if !group.remove() {
-            let mut lingering = self.lingering.borrow_mut();
-            if lingering.len() >= LINGERING_MAX {
-                lingering.remove(0);
-            }
-            lingering.push(group);
-        }
+        self.lingering.borrow_mut().push(group);
+        self.released.notify_one();
     }
 
-    /// Removes groups that have become empty. Called when processes have been reaped.
-    pub fn sweep(&self) {
-        self.lingering.borrow_mut().retain(|group| !group.remove());
+    /// Removes groups that have become empty, for ever.
+    pub async fn sweep(&self, reaper: &Reaper) {
+        loop {
+            tokio::select! {
+                () = self.released.notified() => {}
+                () = reaper.next_round() => {}
+            }
+            tokio::time::sleep(SWEEP_PAUSE).await;
+            let mut waiting = std::mem::take(&mut *self.lingering.borrow_mut());
+            waiting.retain(|group| !group.remove());
+            // Beyond the limit the oldest are left to the kernel.
+            waiting.drain(..waiting.len().saturating_sub(LINGERING_MAX));
+            self.lingering.borrow_mut().splice(0..0, waiting);
+        }
     }
 }
 

@@ -93,21 +93,20 @@ pub async fn supervise(agent: Rc<Agent>, exec: Rc<Exec>, watch: Watch) {
             }
         }
     }
-    let oom_kills = group.as_ref().map_or(0, |group| group.oom_kills());
-    if let (Some(cgroups), Some(group)) = (&agent.cgroups, group) {
-        cgroups.release(group);
-    }
     let (exit_code, signal) = reaper::decode(status.unwrap_or(0));
     // A shell reports a child killed by signal 9 as 137.
     let killed = signal == libc::SIGKILL || exit_code == 128 + libc::SIGKILL;
     exec.finish(ExecEnd {
         exit_code,
         signal,
-        oom_killed: killed && oom_kills > 0,
+        oom_killed: killed && group.as_ref().is_some_and(|group| group.oom_kills() > 0),
         timed_out,
         ..ExecEnd::default()
     });
     agent.execs.ended(&exec);
+    if let (Some(cgroups), Some(group)) = (&agent.cgroups, group) {
+        cgroups.release(group);
+    }
     for (kind, output) in outputs {
         // A terminal is hung up when its session leader has gone.
         if kind != PTY && !at_end(&output) {

@@ -119,7 +119,6 @@ fn become_machine(
     let resolv_conf = step("write the resolver file", write_resolv_conf(&request.resolv_conf))?;
     note("mount the module disk", modules::mount_disk());
     step("make the sandbox's disk the root", root::enter())?;
-    note("mount /run", root::mount_run());
     result.mount_ms = milliseconds(begun);
 
     if request.grow_root {
@@ -146,9 +145,8 @@ fn become_machine(
 
 /// Written to the agent's own file system; the descriptor leads to it after the root has moved.
 fn write_resolv_conf(text: &str) -> io::Result<OwnedFd> {
-    let path = Path::new(boot::OWN_FILES).join("resolv.conf");
-    std::fs::write(&path, text)?;
-    os::open(&path, libc::O_PATH, 0)
+    std::fs::write(boot::RESOLV_CONF, text)?;
+    os::open(Path::new(boot::RESOLV_CONF), libc::O_PATH, 0)
 }
 
 fn sandbox_of(agent: &Agent, request: &GuestInit) -> Sandbox {

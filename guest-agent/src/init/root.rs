@@ -2,11 +2,12 @@
 //! the kernel refuse user namespaces to everybody), then grown to the size of its device.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::os;
+use crate::{log, os};
 
 /// The disk of the sandbox.
 const DISK: &str = "/dev/vda";
@@ -14,6 +15,11 @@ const DISK: &str = "/dev/vda";
 const STAGING: &str = "/mnt";
 /// What the initramfs has mounted and the new root takes over.
 const MOVED: [&str; 3] = ["proc", "sys", "dev"];
+/// The same, if the image's own `/run` can be shown in it.
+const RUN: &str = "/run";
+/// Entries and bytes of the image's `/run` that are copied.
+const RUN_ENTRIES_MAX: usize = 500;
+const RUN_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The new size of a disk that replaced the template's placeholder arrives by interrupt after the start.
 const DISK_WAIT: Duration = Duration::from_secs(3);
 const DISK_POLL: Duration = Duration::from_millis(2);
@@ -31,6 +37,9 @@ pub fn enter() -> io::Result<()> {
         let target = Path::new(STAGING).join(name);
         make_mount_point(&target)?;
         os::mount(&format!("/{name}"), &target, "", libc::MS_MOVE, None)?;
+    }
+    if let Err(error) = move_run() {
+        log!("init: the image's /run stays on its disk: {error}");
     }
     std::env::set_current_dir(STAGING)?;
     os::mount(".", Path::new("/"), "", libc::MS_MOVE, None)?;
@@ -85,29 +94,18 @@ pub fn grow() -> io::Result<()> {
 }
 
 /// `/run` is in memory on a real machine. What the image has there (folders for sockets, with their
-/// owners) is copied; an image with more than that keeps its own.
-pub fn mount_run() -> io::Result<()> {
-    let run = Path::new("/run");
-    match std::fs::symlink_metadata(run) {
-        Ok(found) if found.is_dir() => {}
-        // A link to elsewhere is the image's own arrangement.
-        Ok(_) => return Ok(()),
-        Err(_) => std::fs::create_dir(run)?,
-    }
-    let Some(entries) = collect(run)? else {
-        return Ok(());
+/// owners) is copied; an image with more than that, or with a link there, keeps its own.
+fn move_run() -> io::Result<()> {
+    let image_run = Path::new(STAGING).join("run");
+    make_mount_point(&image_run)?;
+    let Some(entries) = collect(&image_run)? else {
+        return Err(io::Error::other(format!("it has more than {RUN_ENTRIES_MAX} entries or 4 MiB")));
     };
-    let old = os::open(run, libc::O_PATH | libc::O_DIRECTORY, 0)?;
-    os::mount("tmpfs", run, "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, Some("mode=755,size=20%"))?;
     for entry in entries {
-        copy(&old, run, &entry)?;
+        copy(&image_run.join(&entry), &Path::new(RUN).join(&entry))?;
     }
-    Ok(())
+    os::mount(RUN, &image_run, "", libc::MS_MOVE, None)
 }
-
-/// Entries and bytes of the image's /run that are copied.
-const RUN_ENTRIES_MAX: usize = 500;
-const RUN_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Relative paths, parents first; `None` if it is too much.
 fn collect(root: &Path) -> io::Result<Option<Vec<PathBuf>>> {
@@ -134,24 +132,21 @@ fn collect(root: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     Ok(Some(found))
 }
 
-fn copy(old: &OwnedFd, new_root: &Path, relative: &Path) -> io::Result<()> {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    let from = PathBuf::from(format!("/proc/self/fd/{}", old.as_raw_fd())).join(relative);
-    let to = new_root.join(relative);
-    let found = std::fs::symlink_metadata(&from)?;
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(from)?;
     if found.is_dir() {
-        std::fs::create_dir(&to)?;
+        std::fs::create_dir(to)?;
     } else if found.is_symlink() {
-        std::os::unix::fs::symlink(std::fs::read_link(&from)?, &to)?;
+        std::os::unix::fs::symlink(std::fs::read_link(from)?, to)?;
     } else if found.is_file() {
-        std::fs::write(&to, os::read_bounded(&from, RUN_BYTES_MAX)?)?;
+        std::fs::write(to, os::read_bounded(from, RUN_BYTES_MAX)?)?;
     } else {
         // Sockets and pipes mean nothing without who made them.
         return Ok(());
     }
-    std::os::unix::fs::lchown(&to, Some(found.uid()), Some(found.gid()))?;
+    std::os::unix::fs::lchown(to, Some(found.uid()), Some(found.gid()))?;
     if !found.is_symlink() {
-        std::fs::set_permissions(&to, PermissionsExt::from_mode(found.mode() & 0o7777))?;
+        std::fs::set_permissions(to, PermissionsExt::from_mode(found.mode() & 0o7777))?;
     }
     Ok(())
 }
