@@ -16,8 +16,11 @@ const agentBinary =
   process.env['SANDLOT_TEST_AGENT'] ??
   join(checkout, 'guest-agent/target/x86_64-unknown-linux-gnu/release/sandlot-agent');
 const assets = process.env['SANDLOT_TEST_GUEST'] ?? join(checkout, '.cache/guest');
-const stateFolder = mkdtempSync(join(tmpdir(), 'sandlot-vmm-state-'));
-afterAll(() => rmSync(stateFolder, { recursive: true, force: true }));
+// Made by the first case that needs it: where all are skipped nobody would remove it.
+let stateFolder: string | undefined;
+afterAll(() => {
+  if (stateFolder !== undefined) rmSync(stateFolder, { recursive: true, force: true });
+});
 
 const network = { kind: 'user', restricted: true } as const;
 
@@ -33,7 +36,10 @@ if (existsSync(agentBinary)) {
 if (existsSync(join(assets, 'manifest.json'))) {
   describeVmmDriver('qemu', {
     // What the probe says is tested apart; here it would only cost seconds.
-    makeDriver: () => createQemuDriver({ assets, stateFolder, kvm: 'never' }),
+    makeDriver: () => {
+      stateFolder ??= mkdtempSync(join(tmpdir(), 'sandlot-vmm-state-'));
+      return createQemuDriver({ assets, stateFolder, kvm: 'never' });
+    },
     shape: { vcpus: 1, memoryMiB: 256 },
     network,
     caseTimeoutMs: 60_000,

@@ -4,8 +4,7 @@
  * describes the host; the answer is kept for this boot.
  */
 import { constants } from 'node:fs';
-import { access, mkdir, mkdtemp, open, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { access, mkdir, open, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { VmmError } from '../driver.js';
 import { startGuard } from '../guarded.js';
@@ -56,8 +55,9 @@ export async function probeKvm(
   const path = join(stateFolder, 'kvm-probe.json');
   const kept = await readKept(path, key);
   if (kept) return kept;
-  const answer = await tryModels(binary, assets);
   await mkdir(stateFolder, { recursive: true });
+  // Of a fixed name, so that what a killed probe left is removed by the next.
+  const answer = await tryModels(binary, assets, join(stateFolder, 'probe'));
   await writeFile(path, JSON.stringify({ key, answer }));
   return answer;
 }
@@ -86,10 +86,10 @@ async function findDeviceProblem(device: string): Promise<string | undefined> {
   }
 }
 
-async function tryModels(binary: string, assets: GuestAssets): Promise<KvmAnswer> {
+async function tryModels(binary: string, assets: GuestAssets, folder: string): Promise<KvmAnswer> {
   const problems: string[] = [];
   for (const cpuModel of cpuModels) {
-    const problem = await startGuest(binary, assets, { kind: 'kvm', cpuModel });
+    const problem = await startGuest(binary, assets, folder, { kind: 'kvm', cpuModel });
     if (problem === undefined)
       return { cpuModel, reason: `a guest has started on KVM with -cpu ${cpuModel}` };
     problems.push(`-cpu ${cpuModel}: ${problem.message.split('\n')[0]}`);
@@ -102,9 +102,11 @@ async function tryModels(binary: string, assets: GuestAssets): Promise<KvmAnswer
 async function startGuest(
   binary: string,
   assets: GuestAssets,
+  folder: string,
   acceleration: Acceleration,
 ): Promise<Error | undefined> {
-  const folder = await mkdtemp(join(tmpdir(), 'sandlot-kvm-'));
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(folder);
   const guard = startGuard(new AbortController().signal, probeTimeoutMs, 'the start of a guest on KVM');
   let launched: LaunchedQemu | undefined;
   try {
