@@ -1,0 +1,32 @@
+/** From the two lists of a request to a network policy in canonical form. Used by create and by the policy route. Pure. */
+import type { EgressPolicy, SchemaIssue } from '@sandlot/protocol';
+import { canonicalEntry, EgressEntryError } from '../domain/egress.js';
+
+/** The policy; what is wrong is added to `issues`. `names` are the request's names of the lists. */
+export function buildPolicy(
+  lists: { allowlist: readonly string[] | null; denylist: readonly string[] | null },
+  generation: number,
+  names: { allow: string; deny: string },
+  issues: SchemaIssue[],
+): EgressPolicy {
+  const { allowlist, denylist } = lists;
+  if (allowlist !== null && denylist !== null)
+    issues.push({ param: names.allow, details: `Give either ${names.allow} or ${names.deny}, not both.` });
+  return {
+    generation,
+    allowlist: allowlist && canonical(allowlist, names.allow, issues),
+    denylist: denylist && canonical(denylist, names.deny, issues),
+  };
+}
+
+function canonical(entries: readonly string[], param: string, issues: SchemaIssue[]): string[] {
+  const result = new Set<string>();
+  for (const [index, entry] of entries.entries())
+    try {
+      result.add(canonicalEntry(entry));
+    } catch (error) {
+      if (!(error instanceof EgressEntryError)) throw error;
+      issues.push({ param: `${param}.${index}`, details: `${error.message}.` });
+    }
+  return [...result];
+}

@@ -1,0 +1,31 @@
+/** What every operation works with. Put together once by `start.ts`. */
+import type { Logger } from 'pino';
+import type { Actor } from '../domain/access.js';
+import type { Fleet } from '../nodes/fleet.js';
+import type { Store } from '../store/store.js';
+import type { ChangeHub } from './change-hub.js';
+import type { Dispatcher } from './dispatch.js';
+import type { GatewayTokens } from './gateway-tokens.js';
+import type { Lifecycle } from './lifecycle.js';
+
+/** The parts that operations share. */
+export interface AppContext {
+  store: Store;
+  fleet: Fleet;
+  hub: ChangeHub;
+  dispatcher: Dispatcher;
+  lifecycle: Lifecycle;
+  tokens: GatewayTokens;
+  log: Logger;
+  /** Milliseconds since 1970. */
+  now(): number;
+}
+
+/** Who asks, and by which URL we are reached: what answers depend on beside the request itself. */
+export interface Caller {
+  actor: Actor;
+  /** `https://host`, without a slash at the end. */
+  publicOrigin: string;
+  /** `User-Agent`, which tells the generation of Prime's clients. */
+  userAgent: string;
+}

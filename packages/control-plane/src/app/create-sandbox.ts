@@ -1,0 +1,174 @@
+/**
+ * `POST /sandbox`. One transaction checks the idempotency key, adds the record and books room; then
+ * the node is told, and the answer waits a moment for its first word. If we die after the
+ * transaction, reconcile sends the sandbox to its node.
+ */
+import { createHash } from 'node:crypto';
+import type { CreateSandbox, Sandbox } from '@sandlot/protocol';
+import { mayUseTeam } from '../domain/access.js';
+import type { SandboxRecord, Shape } from '../domain/record.js';
+import { effectiveShape } from '../domain/shape.js';
+import type { Db } from '../store/database.js';
+import { findRepetition, insertRepetition } from '../store/idempotency.js';
+import { findSandbox, insertSandbox } from '../store/sandboxes.js';
+import { AppError, invalidRequest } from './app-error.js';
+import type { AppContext, Caller } from './context.js';
+import { newId } from './ids.js';
+import { presentSandbox } from './present-sandbox.js';
+import { isSettled } from './read-sandbox.js';
+import { type ValidCreate, validateCreate } from './validate-create.js';
+
+/**
+ * How long a create without `wait` is held for the node's first word. A cached image runs within it,
+ * which saves Prime's clients their first second of polling; an image that must be fetched is known
+ * within it, so that `pendingImageBuildId` in the answer tells the truth.
+ */
+const holdMs = 400;
+
+const fieldOf = { vcpus: 'cpu_cores', memoryMiB: 'memory_gb', diskGiB: 'disk_size_gb' } as const;
+
+/** Creates a sandbox, or answers the one that the same idempotency key has made. */
+export async function createSandbox(
+  app: AppContext,
+  caller: Caller,
+  body: CreateSandbox,
+  waitSeconds: number | undefined,
+): Promise<Sandbox> {
+  const valid = validateCreate(body);
+  const { actor } = caller;
+  if (body.team_id !== undefined && !mayUseTeam(actor, body.team_id))
+    throw new AppError(
+      'NOT_FOUND',
+      `There is no team ${body.team_id} that this key may use. \`sandlot team ls\` lists yours.`,
+    );
+  const shape = effectiveShape(valid.request.cpuCores, valid.request.memoryGb, valid.request.diskGb);
+  const { id, fresh } = await app.store.transaction(async (db) => {
+    const repeated = await findRepeated(db, actor.userId, body);
+    if (repeated !== undefined) return { id: repeated, fresh: false };
+    await refuseTooLarge(app, db, shape);
+    const record = await addRecord(app, db, caller, body, valid, shape);
+    return { id: record.id, fresh: true };
+  });
+  if (fresh)
+    app.log.info({ sandboxId: id, userId: actor.userId, image: valid.request.image }, 'sandbox created');
+  void app.lifecycle.start(id);
+  return answer(app, caller, id, waitSeconds);
+}
+
+/** Id of the sandbox that the key has made; throws when the body is another. */
+async function findRepeated(db: Db, userId: string, body: CreateSandbox): Promise<string | undefined> {
+  if (body.idempotency_key === undefined) return undefined;
+  const found = await findRepetition(db, userId, body.idempotency_key);
+  if (found !== undefined && found.bodyHash !== hashBody(body))
+    throw new AppError(
+      'IDEMPOTENCY_MISMATCH',
+      `The idempotency key was used before, for sandbox ${found.sandboxId}, with another body. Use a new key.`,
+    );
+  return found?.sandboxId;
+}
+
+async function refuseTooLarge(app: AppContext, db: Db, shape: Shape): Promise<void> {
+  const beyond = await app.dispatcher.beyondOffer(db, shape);
+  if (beyond.length > 0)
+    throw invalidRequest(
+      beyond.map((kind) => ({
+        param: fieldOf[kind],
+        details: `Needs ${shape[kind]} ${kind}, more than any node offers in all.`,
+      })),
+    );
+}
+
+async function addRecord(
+  app: AppContext,
+  db: Db,
+  caller: Caller,
+  body: CreateSandbox,
+  valid: ValidCreate,
+  shape: Shape,
+): Promise<SandboxRecord> {
+  const record = await app.dispatcher.placeNew(db, newRecord(caller, body, valid, shape, app.now()));
+  await insertSandbox(db, record, app.store.sealSecrets(record.id, valid.secrets), app.now());
+  await app.dispatcher.book(db, record);
+  if (body.idempotency_key !== undefined) {
+    const repetition = { sandboxId: record.id, bodyHash: hashBody(body) };
+    await insertRepetition(db, caller.actor.userId, body.idempotency_key, repetition);
+  }
+  return record;
+}
+
+function newRecord(
+  { actor }: Caller,
+  body: CreateSandbox,
+  { request, labels, egress }: ValidCreate,
+  shape: Shape,
+  now: number,
+): SandboxRecord {
+  return {
+    id: newId(),
+    ownerId: actor.userId,
+    teamId: body.team_id ?? null,
+    labels,
+    request,
+    shape,
+    state: 'pending',
+    generation: 1,
+    nodeId: null,
+    acceptedAt: null,
+    createdAt: now,
+    updatedAt: now,
+    stateSince: now,
+    placedAt: null,
+    startedAt: null,
+    endedAt: null,
+    deletedAt: null,
+    deadlineAt: null,
+    reason: null,
+    message: null,
+    stage: 'queue',
+    imageBuildId: null,
+    imageDigest: null,
+    timings: {},
+    exitCode: null,
+    logTail: null,
+    egress,
+    egressApplied: 0,
+    warnings: [],
+  };
+}
+
+async function answer(
+  app: AppContext,
+  caller: Caller,
+  id: string,
+  waitSeconds: number | undefined,
+): Promise<Sandbox> {
+  const enough = (record: SandboxRecord) =>
+    isSettled(record, app.now()) || (waitSeconds === undefined && knowsItsImage(record));
+  const ms = waitSeconds === undefined ? holdMs : waitSeconds * 1000;
+  const record = (await app.hub.wait(id, ms, enough)) ?? (await findSandbox(app.store.db, id));
+  if (record === undefined) throw new Error(`sandbox ${id} vanished while it was created; a bug`);
+  const sandbox = await presentSandbox(app, caller, record);
+  return { ...sandbox, gatewayAuth: app.tokens.authorize(record, caller.publicOrigin) };
+}
+
+/** Nothing more is to be learned by holding: it waits for room, or for its image. */
+function knowsItsImage(record: SandboxRecord): boolean {
+  return record.state === 'pending' && (record.nodeId === null || record.imageBuildId !== null);
+}
+
+/** Hash of a body without its key; the order of fields does not matter. */
+function hashBody({ idempotency_key: _, ...body }: CreateSandbox): string {
+  return createHash('sha256')
+    .update(JSON.stringify(sorted(body)))
+    .digest('hex');
+}
+
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .sort(([left], [right]) => (left < right ? -1 : 1))
+      .map(([key, inner]) => [key, sorted(inner)]),
+  );
+}

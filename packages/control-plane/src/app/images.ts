@@ -1,0 +1,119 @@
+/** Images: the node's store as Prime's clients list it and as ours manage it, and the builds that sandboxes wait for. */
+import type { IncomingMessage } from 'node:http';
+import type { Readable } from 'node:stream';
+import type {
+  ImageBuild,
+  ImageDetails,
+  ImageInfo,
+  ImageList,
+  ImageListItem,
+  ListImagesQuery,
+} from '@sandlot/protocol';
+import { findBuild } from '../store/image-builds.js';
+import { AppError } from './app-error.js';
+import type { AppContext } from './context.js';
+import { fromNode } from './node-failure.js';
+
+/** `GET /images`. */
+export async function listImages(app: AppContext, query: ListImagesQuery): Promise<ImageList> {
+  const { offset = 0, limit = 50, search = '' } = query;
+  const images = await listLocalImages(app);
+  const matching = images
+    .filter((image) => image.reference.includes(search))
+    .sort((left, right) => (left.createdAt < right.createdAt ? 1 : -1));
+  const totalCount = matching.length;
+  const data = matching.slice(offset, offset + limit).map(toListItem);
+  return { data, totalCount, total_count: totalCount, offset, limit };
+}
+
+/** `GET /images/local`. */
+export function listLocalImages(app: AppContext): Promise<ImageInfo[]> {
+  return fromNode('list the images', () => app.fleet.imageNode().images());
+}
+
+/** `GET /images/local/{reference}`. */
+export function inspectLocalImage(app: AppContext, reference: string): Promise<ImageDetails> {
+  return fromNode(`inspect image ${reference}`, () => app.fleet.imageNode().image(reference));
+}
+
+/** `POST /images/local:pull`: progress as it comes. */
+export function pullLocalImage(
+  app: AppContext,
+  reference: string,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
+  return fromNode(`pull image ${reference}`, () => app.fleet.imageNode().pullImage(reference, signal));
+}
+
+/** `POST /images/local:import`: the archive goes through as it comes. */
+export function importLocalImage(
+  app: AppContext,
+  name: string,
+  archive: Readable,
+  length: string | undefined,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
+  return fromNode(`import image ${name}`, () =>
+    app.fleet.imageNode().importImage(name, archive, length, signal),
+  );
+}
+
+/** `DELETE /images/local/{reference}`. */
+export function removeLocalImage(app: AppContext, reference: string): Promise<{ removed: boolean }> {
+  return fromNode(`remove image ${reference}`, () => app.fleet.imageNode().removeImage(reference));
+}
+
+/** `POST /images/local:prune`. */
+export function pruneLocalImages(app: AppContext): Promise<{ removed: string[]; freedBytes: number }> {
+  return fromNode('prune the images', () => app.fleet.imageNode().pruneImages());
+}
+
+/** `GET /images/build/{build_id}`. */
+export async function getImageBuild(app: AppContext, id: string): Promise<ImageBuild> {
+  const build = await findBuild(app.store.db, id);
+  if (build === undefined)
+    throw new AppError(
+      'NOT_FOUND',
+      `There is no build ${id}. Builds are named by pendingImageBuildId of a sandbox.`,
+    );
+  const createdAt = new Date(build.createdAt).toISOString();
+  return {
+    id,
+    status: build.status,
+    ...splitReference(build.image),
+    errorMessage: build.error,
+    createdAt,
+    startedAt: createdAt,
+    completedAt: build.completedAt === null ? null : new Date(build.completedAt).toISOString(),
+    artifacts: [],
+  };
+}
+
+function toListItem(image: ImageInfo): ImageListItem {
+  return {
+    id: image.digest,
+    // The newest clients know no other kind.
+    artifactType: 'VM_SANDBOX',
+    ...splitReference(image.reference),
+    status: 'COMPLETED',
+    fullImagePath: image.reference,
+    displayRef: image.reference,
+    errorMessage: null,
+    sizeBytes: image.rootfsBytes > 0 ? image.rootfsBytes : image.contentBytes,
+    visibility: 'PUBLIC',
+    ownerType: 'platform',
+    createdAt: image.createdAt,
+    completedAt: image.createdAt,
+  };
+}
+
+/** Name and tag of a reference; a digest stands in for a tag that is missing. */
+function splitReference(reference: string): { imageName: string; imageTag: string } {
+  const [named = '', digest] = reference.split('@');
+  const colon = named.lastIndexOf(':');
+  const hasTag = colon > named.lastIndexOf('/');
+  return {
+    imageName: hasTag ? named.slice(0, colon) : named,
+    imageTag: hasTag ? named.slice(colon + 1) : (digest ?? 'latest'),
+  };
+}

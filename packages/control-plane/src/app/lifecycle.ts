@@ -1,0 +1,132 @@
+/**
+ * Sends commands about one sandbox to its node: start, remove, policy. One command at a time for each
+ * sandbox, so that a remove never overtakes the start it is to undo. Nothing here decides about
+ * states: answers go to the report sink. A command that fails is sent again by `reconcile.ts`.
+ */
+import type { SandboxReport } from '@sandlot/protocol';
+import type { Logger } from 'pino';
+import { requestStop } from '../domain/transition.js';
+import type { Fleet } from '../nodes/fleet.js';
+import { NodeRefusedError } from '../nodes/node-error.js';
+import { findSandbox } from '../store/sandboxes.js';
+import type { Store } from '../store/store.js';
+import { KeyedLock } from './bounded.js';
+import { nodeSpec } from './node-spec.js';
+
+/** Where answers of nodes go. */
+export type ReportSink = (nodeId: string, report: SandboxReport) => Promise<void>;
+
+/** Sends the commands. */
+export class Lifecycle {
+  readonly #locks = new KeyedLock();
+  readonly #starting = new Set<string>();
+  readonly #removing = new Map<string, Promise<void>>();
+  readonly #policies = new Set<string>();
+
+  constructor(
+    private readonly store: Store,
+    private readonly fleet: Fleet,
+    private readonly sink: ReportSink,
+    private readonly log: Logger,
+    private readonly now: () => number,
+  ) {}
+
+  /** Sends a placed sandbox to its node. `again`: also one that the node had accepted and has forgotten. */
+  async start(id: string, again = false): Promise<void> {
+    if (this.#starting.has(id)) return;
+    this.#starting.add(id);
+    try {
+      await this.#locks.run(id, () => this.#start(id, again));
+    } finally {
+      this.#starting.delete(id);
+    }
+  }
+
+  /** Removes a stopping sandbox from its node; resolves when that is done, or could not be done now. */
+  remove(id: string): Promise<void> {
+    const known = this.#removing.get(id);
+    if (known !== undefined) return known;
+    const removing = this.#locks.run(id, () => this.#remove(id)).finally(() => this.#removing.delete(id));
+    this.#removing.set(id, removing);
+    return removing;
+  }
+
+  /** Sends the newest policy of a running sandbox. Not in line with the others: a delete must not wait for it. */
+  async pushEgress(id: string): Promise<void> {
+    if (this.#policies.has(id)) return;
+    this.#policies.add(id);
+    try {
+      // Once more when the policy has changed while the last one was on its way.
+      for (let round = 0; round < 3 && (await this.#pushEgress(id)); round++);
+    } finally {
+      this.#policies.delete(id);
+    }
+  }
+
+  /** Resolves when no command is on its way any more. */
+  idle(): Promise<void> {
+    return this.#locks.idle();
+  }
+
+  async #start(id: string, again: boolean): Promise<void> {
+    const record = await findSandbox(this.store.db, id);
+    if (record === undefined || record.nodeId === null) return;
+    if (record.state !== 'pending' && !(again && record.state === 'starting')) return;
+    if (record.acceptedAt !== null && !again) return;
+    const log = this.log.child({ sandboxId: id, nodeId: record.nodeId });
+    try {
+      const spec = nodeSpec(record, await this.store.readSecrets(id));
+      await this.sink(record.nodeId, await this.fleet.client(record.nodeId).start(spec));
+    } catch (error) {
+      if (error instanceof NodeRefusedError && error.status < 500) {
+        log.warn({ err: error }, 'the node refused the sandbox');
+        await this.#giveUp(id, error.message);
+      } else log.warn({ err: error }, 'the sandbox could not be sent to its node; it will be sent again');
+    }
+  }
+
+  /** The node will never take it. It may still hold something of an earlier try, hence stopping. */
+  async #giveUp(id: string, message: string): Promise<void> {
+    const text = `Its node refused it: ${message}`;
+    await this.store.change(id, (record) =>
+      requestStop(record, 'START_FAILED', this.now(), { message: text }),
+    );
+    void this.remove(id);
+  }
+
+  async #remove(id: string): Promise<void> {
+    const record = await findSandbox(this.store.db, id);
+    if (record === undefined || record.state !== 'stopping' || record.nodeId === null) return;
+    try {
+      const report = await this.fleet.client(record.nodeId).remove(id, record.generation);
+      await this.sink(record.nodeId, report);
+    } catch (error) {
+      this.log.warn(
+        { err: error, sandboxId: id, nodeId: record.nodeId },
+        'the sandbox could not be removed from its node; it will be tried again',
+      );
+    }
+  }
+
+  /** True when there is a newer policy to send. */
+  async #pushEgress(id: string): Promise<boolean> {
+    const record = await findSandbox(this.store.db, id);
+    if (record?.state !== 'running' || record.nodeId === null) return false;
+    if (record.egressApplied >= record.egress.generation) return false;
+    try {
+      const applied = await this.fleet.client(record.nodeId).putEgress(id, record.egress);
+      const change = await this.store.change(id, (current) =>
+        current.egressApplied >= applied
+          ? undefined
+          : { ...current, egressApplied: applied, updatedAt: this.now() },
+      );
+      return change !== undefined && change.after.egressApplied < change.after.egress.generation;
+    } catch (error) {
+      this.log.warn(
+        { err: error, sandboxId: id },
+        'the network policy is not in force yet; it will be sent again',
+      );
+      return false;
+    }
+  }
+}

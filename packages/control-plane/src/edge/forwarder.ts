@@ -1,0 +1,165 @@
+/**
+ * Passes gateway traffic on to the node agent's socket, unread: bytes go through as they come, in both
+ * directions, held back only by the slower side. The node checks the token. Called by `front-server.ts`.
+ */
+import { Agent, type ClientRequest, type IncomingMessage, request, type ServerResponse } from 'node:http';
+import type { Logger } from 'pino';
+import { endToEndHeaders } from './hop-headers.js';
+
+/** Counts what became of requests. */
+export type CountOutcome = (outcome: 'ok' | 'unreachable' | 'client-gone' | 'broken') => void;
+
+/** Idle connections kept to the node; a connection each is made beyond them, without a limit. */
+const maxFreeSockets = 256;
+
+/** A node agent that is being restarted is waited for this long, when nothing of the request is lost by it. */
+const retryForMs = 3_000;
+const retryPauseMs = 50;
+
+/** Forwards to one unix socket. */
+export class Forwarder {
+  readonly #agent = new Agent({ keepAlive: true, maxFreeSockets });
+
+  constructor(
+    private readonly socketPath: string,
+    private readonly log: Logger,
+    private readonly count: CountOutcome,
+  ) {}
+
+  /** Passes one request on and its answer back. */
+  forward(incoming: IncomingMessage, outgoing: ServerResponse): void {
+    this.#attempt(incoming, outgoing, performance.now() + retryForMs);
+  }
+
+  /** Closes idle connections. */
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  #attempt(incoming: IncomingMessage, outgoing: ServerResponse, retryUntil: number): void {
+    const sent = request({
+      socketPath: this.socketPath,
+      method: incoming.method ?? 'GET',
+      path: incoming.url ?? '/',
+      headers: requestHeaders(incoming),
+      agent: this.#agent,
+    });
+    let answered = false;
+    let bodyBegun = false;
+    const onClientGone = () => {
+      if (!outgoing.writableFinished) sent.destroy();
+    };
+    outgoing.once('close', onClientGone);
+    sent.once('response', (answer) => {
+      answered = true;
+      this.#passBack(answer, outgoing);
+    });
+    sent.on('error', (error) => {
+      outgoing.off('close', onClientGone);
+      if (outgoing.destroyed) {
+        this.count('client-gone');
+        return;
+      }
+      if (answered) {
+        this.#cut(outgoing, error);
+        return;
+      }
+      const repeatable = !bodyBegun && performance.now() < retryUntil;
+      if (repeatable && (isRefused(error) || sent.reusedSocket)) {
+        setTimeout(() => this.#attempt(incoming, outgoing, retryUntil), sent.reusedSocket ? 0 : retryPauseMs);
+        return;
+      }
+      this.#refuse(incoming, outgoing, error);
+    });
+    // An upgrade is not asked for: the header that would ask is not passed on.
+    if (hasBody(incoming))
+      onConnected(sent, () => {
+        bodyBegun = true;
+        incoming.pipe(sent);
+        incoming.once('error', () => sent.destroy());
+      });
+    else sent.end();
+  }
+
+  #passBack(answer: IncomingMessage, outgoing: ServerResponse): void {
+    if (outgoing.destroyed) {
+      answer.destroy();
+      this.count('client-gone');
+      return;
+    }
+    outgoing.writeHead(answer.statusCode ?? 502, answer.statusMessage, endToEndHeaders(answer.rawHeaders));
+    // A stream may send its first byte much later: the head must not wait for it.
+    outgoing.flushHeaders();
+    answer.once('end', () => {
+      if (answer.rawTrailers.length > 0) outgoing.addTrailers(pairs(answer.rawTrailers));
+      this.count('ok');
+    });
+    answer.once('error', (error) => this.#cut(outgoing, error));
+    answer.pipe(outgoing);
+  }
+
+  /** The answer has begun: all we can do is break it off, so that nobody takes it for whole. */
+  #cut(outgoing: ServerResponse, error: Error): void {
+    if (outgoing.destroyed) return;
+    this.count('broken');
+    this.log.warn({ err: error }, 'the node broke off an answer of the gateway');
+    outgoing.destroy();
+  }
+
+  /** The node cannot be reached. In the forms that Prime's clients take for "try again". */
+  #refuse(incoming: IncomingMessage, outgoing: ServerResponse, error: Error): void {
+    this.count('unreachable');
+    this.log.warn(
+      { err: error, path: incoming.url?.split('?')[0] },
+      'the node cannot be reached for the gateway',
+    );
+    const message = 'The node of this sandbox cannot be reached at the moment. Try again shortly.';
+    const isConnect = incoming.url?.includes('/command_session.CommandSession/') ?? false;
+    const [status, body] = isConnect
+      ? [503, { code: 'unavailable', message }]
+      : [409, { error: 'node_unavailable', detail: message }];
+    const text = JSON.stringify(body);
+    outgoing.writeHead(status, {
+      'content-type': 'application/json',
+      'content-length': Buffer.byteLength(text),
+    });
+    outgoing.end(text);
+    // What the client still sends is not wanted; reading it lets it see the answer.
+    incoming.resume();
+  }
+}
+
+function hasBody(incoming: IncomingMessage): boolean {
+  const { 'content-length': length, 'transfer-encoding': encoding } = incoming.headers;
+  return (
+    encoding !== undefined || (length !== undefined && length !== '0') || incoming.httpVersionMajor === 2
+  );
+}
+
+function requestHeaders(incoming: IncomingMessage): string[] {
+  const headers = endToEndHeaders(incoming.rawHeaders);
+  const lacks = (name: string) =>
+    !headers.some((value, index) => index % 2 === 0 && value.toLowerCase() === name);
+  if (lacks('host')) headers.push('Host', String(incoming.headers[':authority'] ?? 'localhost'));
+  if (hasBody(incoming) && lacks('content-length')) headers.push('Transfer-Encoding', 'chunked');
+  return headers;
+}
+
+/** Calls back once the request has a connection: until then it may be tried again. */
+function onConnected(sent: ClientRequest, begin: () => void): void {
+  sent.once('socket', (socket) => {
+    if (socket.connecting) socket.once('connect', begin);
+    else begin();
+  });
+}
+
+function isRefused(error: Error): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === 'ECONNREFUSED' || code === 'ENOENT' || code === 'EAGAIN';
+}
+
+function pairs(flat: readonly string[]): [string, string][] {
+  const result: [string, string][] = [];
+  for (let at = 0; at + 1 < flat.length; at += 2) result.push([flat[at] as string, flat[at + 1] as string]);
+  return result;
+}

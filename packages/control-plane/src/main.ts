@@ -1,0 +1,53 @@
+/**
+ * The control plane's process, started by `sandlot up`. Writes the ready file when it takes requests;
+ * SIGTERM and SIGINT stop it and leave sandboxes running.
+ */
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { productVersion } from '@sandlot/protocol';
+import { pino } from 'pino';
+import { OptionError, parseOptions } from './options.js';
+import { startControlPlane } from './start.js';
+
+/** A stop that takes longer has gone wrong: what it did not finish is done by the next start. */
+const closeTimeoutMs = 30_000;
+
+async function main(): Promise<void> {
+  const { server, readyFile, logLevel } = parseOptions(process.argv.slice(2));
+  const log = pino({ name: 'control-plane', level: logLevel, redact: ['req.headers.authorization'] });
+  process.on('unhandledRejection', (error) => log.error({ err: error }, 'unhandled rejection'));
+  const controlPlane = await startControlPlane(server, { log });
+  let stopping = false;
+  const stop = (signal: string) => {
+    if (stopping) return;
+    stopping = true;
+    log.info({ signal }, 'stopping');
+    setTimeout(() => process.exit(1), closeTimeoutMs).unref();
+    controlPlane.close().then(
+      () => process.exit(0),
+      (error: unknown) => {
+        log.error({ err: error }, 'stopping failed');
+        process.exit(1);
+      },
+    );
+  };
+  process.on('SIGTERM', () => stop('SIGTERM'));
+  process.on('SIGINT', () => stop('SIGINT'));
+  if (readyFile !== undefined) writeReadyFile(readyFile);
+  log.info({ address: controlPlane.address, version: productVersion }, 'ready');
+}
+
+/** `{pid, startTicks, version}`: a pid alone could be another process's by the time it is read. */
+function writeReadyFile(file: string): void {
+  const stat = readFileSync('/proc/self/stat', 'utf8');
+  // Field 22 of proc(5); the name before it may hold spaces and parentheses.
+  const startTicks = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]);
+  writeFileSync(`${file}.new`, JSON.stringify({ pid: process.pid, startTicks, version: productVersion }));
+  renameSync(`${file}.new`, file);
+}
+
+main().catch((error: unknown) => {
+  const text =
+    error instanceof OptionError ? error.message : error instanceof Error ? error.stack : String(error);
+  process.stderr.write(`control plane: ${text}\n`);
+  process.exit(error instanceof OptionError ? 64 : 1);
+});

@@ -1,0 +1,106 @@
+/** Flags of the control plane's process. Parsed here and nowhere else. */
+import { dirname, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+
+/** What a control plane needs to run. */
+export interface ControlPlaneOptions {
+  /** Folder of the database; ours alone. */
+  dataFolder: string;
+  /** Folder of key material, outside the database: `gateway.key`, `gateway.pub`, `secrets.key`. */
+  keysFolder: string;
+  host: string;
+  port: number;
+  nodeSocket: string;
+  adminSocket: string;
+  publicUrl?: string | undefined;
+  trustedProxies: readonly string[];
+  /** Shown by `status`; the parent of `dataFolder` when absent. */
+  shownDataFolder?: string | undefined;
+}
+
+/** Options of the process beside those of the server. */
+export interface ProcessOptions {
+  server: ControlPlaneOptions;
+  readyFile?: string | undefined;
+  logLevel: string;
+}
+
+/** A flag that cannot be used. */
+export class OptionError extends Error {
+  override readonly name = 'OptionError';
+}
+
+/** Reads the command line. Throws {@link OptionError}. */
+export function parseOptions(args: readonly string[]): ProcessOptions {
+  const { values } = readFlags(args);
+  const data = values.data;
+  if (data === undefined) throw new OptionError('--data is missing: the folder for the database');
+  const dataFolder = resolve(data);
+  const parent = dirname(dataFolder);
+  return {
+    server: {
+      dataFolder,
+      keysFolder: resolve(values.keys ?? `${parent}/keys`),
+      ...parseListen(values.listen),
+      nodeSocket: resolve(values['node-socket'] ?? `${parent}/run/node.sock`),
+      adminSocket: resolve(values['admin-socket'] ?? `${parent}/run/admin.sock`),
+      publicUrl: parsePublicUrl(values['public-url']),
+      trustedProxies: values['trusted-proxy'],
+      shownDataFolder: parent,
+    },
+    readyFile: values['ready-file'],
+    logLevel: parseLogLevel(values['log-level']),
+  };
+}
+
+function readFlags(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      options: {
+        data: { type: 'string' },
+        keys: { type: 'string' },
+        listen: { type: 'string', default: '127.0.0.1:7070' },
+        'node-socket': { type: 'string' },
+        'admin-socket': { type: 'string' },
+        'public-url': { type: 'string' },
+        'trusted-proxy': { type: 'string', multiple: true, default: [] },
+        'ready-file': { type: 'string' },
+        'log-level': { type: 'string', default: 'info' },
+      },
+    });
+  } catch (cause) {
+    throw new OptionError(cause instanceof Error ? cause.message : String(cause), { cause });
+  }
+}
+
+/** `host:port`, `[v6]:port`, `:port` or `port`. Without a host: loopback. */
+function parseListen(text: string): { host: string; port: number } {
+  const match = /^(?:(\[[0-9A-Fa-f:.]+\]|[^:[\]]*):)?(\d{1,5})$/.exec(text);
+  const port = Number(match?.[2]);
+  if (match === null || port > 65_535) throw new OptionError(`--listen must be HOST:PORT, got ${text}`);
+  const host = (match[1] ?? '').replace(/^\[|\]$/g, '');
+  return { host: host === '*' ? '0.0.0.0' : host || '127.0.0.1', port };
+}
+
+function parsePublicUrl(text: string | undefined): string | undefined {
+  if (text === undefined) return undefined;
+  let url: URL;
+  try {
+    url = new URL(text);
+  } catch (cause) {
+    throw new OptionError(`--public-url must be a URL such as https://sandlot.example.org, got ${text}`, {
+      cause,
+    });
+  }
+  if (!['http:', 'https:'].includes(url.protocol) || url.search !== '' || url.hash !== '')
+    throw new OptionError(`--public-url must be http or https, without query or fragment, got ${text}`);
+  return text.replace(/\/+$/, '');
+}
+
+function parseLogLevel(text: string): string {
+  const levels = ['debug', 'info', 'warn', 'error', 'silent'];
+  if (!levels.includes(text))
+    throw new OptionError(`--log-level must be one of ${levels.join(', ')}, got ${text}`);
+  return text;
+}
