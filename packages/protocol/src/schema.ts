@@ -2,7 +2,7 @@
  * Small building blocks of the wire schemas: what every schema file of this package begins with.
  * Schemas are TypeBox values, which are JSON Schema; types are derived from them.
  */
-import { type Static, type TSchema, Type } from '@sinclair/typebox';
+import { Kind, type Static, type TSchema, Type, TypeRegistry } from '@sinclair/typebox';
 import { type TypeCheck, TypeCompiler } from '@sinclair/typebox/compiler';
 
 export type { Static, TSchema } from '@sinclair/typebox';
@@ -12,9 +12,13 @@ export function Nullable<T extends TSchema>(schema: T) {
   return Type.Union([schema, Type.Null()]);
 }
 
-/** One of a few strings. */
+const oneOfKind = 'SandlotOneOf';
+// TypeBox compiles only kinds that it knows; a union of literals would be `anyOf` in the document.
+TypeRegistry.Set<{ enum: readonly unknown[] }>(oneOfKind, (schema, value) => schema.enum.includes(value));
+
+/** One of a few strings: `enum` in the document. */
 export function OneOf<T extends string>(...values: T[]) {
-  return Type.Unsafe<T>({ type: 'string', enum: values });
+  return Type.Unsafe<T>({ [Kind]: oneOfKind, type: 'string', enum: values });
 }
 
 /** A moment: ISO 8601, UTC, milliseconds. */
