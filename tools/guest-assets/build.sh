@@ -2,7 +2,7 @@
 # Builds what every guest boots from, into one folder: `tools/guest-assets/build.sh OUT`. Called by the
 # Makefile and by tests; the VMM driver reads OUT (packages/vmm/src/qemu/assets.ts). Needs no root.
 #
-#   OUT/vmlinux (or vmlinuz)  the distribution's cloud kernel, taken from its package, not installed
+#   OUT/vmlinuz               the distribution's cloud kernel, taken from its package, not installed
 #   OUT/initramfs.cpio     the guest agent as /init, the modules that lead to virtio, /modules.list
 #   OUT/modules.ext4       all other modules with depmod's tables, and the agent named `modprobe`
 #   OUT/measure-tsc        host program: rate of the time stamp counter
@@ -122,27 +122,10 @@ version=${vmlinuz##*/vmlinuz-}
 modules=$work/lib/modules/$version
 [ -d "$modules" ] || fail "$deb holds no modules for $version."
 
-# The kernel without its decompressor, which takes one to two seconds of an emulated boot: QEMU starts
-# the ELF by its PVH note. (It also means no address randomisation, which machines of one template could
-# not have apart from each other anyway.) Offsets: https://docs.kernel.org/arch/x86/boot.html,
-# fields setup_sects, payload_offset, payload_length; the payload's last 4 bytes are its unpacked size.
-read_number() { od -An -v -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
-extract_vmlinux() {
-  local setup payload length size
-  setup=$(read_number "$1" $((0x1f1)) 1)
-  payload=$(((setup == 0 ? 5 : setup + 1) * 512 + $(read_number "$1" $((0x248)) 4)))
-  length=$(read_number "$1" $((0x24c)) 4)
-  size=$(read_number "$1" $((payload + length - 4)) 4)
-  head -c $((payload + length - 4)) "$1" | tail -c $((length - 4)) | zstd -qdc >"$2" 2>/dev/null || return 1
-  [ "$(stat -c %s "$2")" = "$size" ] && [ "$(head -c 4 "$2" | od -An -t x1 | tr -d ' ')" = 7f454c46 ]
-}
-kernel=vmlinux
-if ! extract_vmlinux "$vmlinuz" "$new/vmlinux"; then
-  say "kernel $version is not a zstd-packed ELF; booting the packed file"
-  rm -f "$new/vmlinux"
-  kernel=vmlinuz
-  cp "$vmlinuz" "$new/vmlinuz"
-fi
+# As packaged: an unpacked vmlinux starts 1-2 s sooner, but under emulation its PVH entry hung at
+# "ACPI: Core revision" in 4 boots of 4 with one initramfs after having worked with another.
+kernel=vmlinuz
+cp "$vmlinuz" "$new/vmlinuz"
 
 # What stands between the kernel and the virtio devices, dependencies first. The console (ports) and
 # ext4 are built in; if a later kernel makes them modules they must be added here.
