@@ -116,10 +116,11 @@ export class Reconciler {
     const age = now - record.stateSince;
     if (record.state === 'pending' && record.nodeId === null)
       return now - record.createdAt > queueLimitMs ? requestStop(record, 'CAPACITY', now) : undefined;
-    if (record.state === 'lost' && !isNewlyExpired(record, now))
-      return this.#decideDeadline(record, age, now);
-    // Written anew so that its wire status, by which lists filter, follows the time.
-    if (record.state === 'lost') return { ...record, updatedAt: now };
+    if (record.state === 'lost') {
+      const ended = this.#decideDeadline(record, age, now);
+      // Written anew so that its wire status, by which lists filter, follows the time.
+      return ended ?? (isNewlyExpired(record, now) ? { ...record, updatedAt: now } : undefined);
+    }
     if (record.nodeId !== null && this.#isSilent(record.nodeId, now)) {
       const lost = transition(record, 'lose', now);
       if (lost !== undefined) return lost;

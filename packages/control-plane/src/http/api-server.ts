@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, RequestListener } from 'node:http';
 import { createServer } from 'node:http';
 import { apiBase, buildOpenApi, productVersion } from '@sandlot/protocol';
-import Fastify, { type FastifyInstance, type FastifyRequest } from 'fastify';
+import Fastify, { type FastifyInstance, type FastifyRequest, LogController } from 'fastify';
 import type { Logger } from 'pino';
 import type { AppContext, Caller } from '../app/context.js';
 import { getStatus } from '../app/system-status.js';
@@ -57,7 +57,7 @@ export async function buildApiServer(options: ApiServerOptions): Promise<ApiServ
   let handle: RequestListener | undefined;
   const server = Fastify({
     loggerInstance: log,
-    disableRequestLogging: true,
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' }),
     genReqId,
     routerOptions: { maxParamLength, querystringParser: parseQuery },
     // Fastify insists on a server; this one never listens.

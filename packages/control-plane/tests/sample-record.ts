@@ -1,0 +1,53 @@
+/** A record for tests of pure code. */
+import type { SandboxRecord } from '../src/domain/record.js';
+
+/** A sandbox that waits for room; `change` says what is different. */
+export function sampleRecord(change: Partial<SandboxRecord> = {}): SandboxRecord {
+  return {
+    id: 'sandbox-1',
+    ownerId: 'user-1',
+    teamId: null,
+    labels: [],
+    request: {
+      name: 'sample',
+      image: 'python:3.11-slim',
+      startCommand: null,
+      entrypoint: false,
+      cpuCores: 1,
+      memoryGb: 1,
+      diskGb: 5,
+      vm: true,
+      timeoutMinutes: 60,
+      idleTimeoutMinutes: null,
+      environmentVars: {},
+      secretNames: [],
+      advancedConfigs: null,
+      region: null,
+    },
+    shape: { vcpus: 1, memoryMiB: 1024, diskGiB: 5, cpuLimit: 0 },
+    state: 'pending',
+    generation: 1,
+    nodeId: null,
+    acceptedAt: null,
+    createdAt: 1_000,
+    updatedAt: 1_000,
+    stateSince: 1_000,
+    placedAt: null,
+    startedAt: null,
+    endedAt: null,
+    deletedAt: null,
+    deadlineAt: null,
+    reason: null,
+    message: null,
+    stage: null,
+    imageBuildId: null,
+    imageDigest: null,
+    timings: {},
+    exitCode: null,
+    logTail: null,
+    egress: { generation: 0, allowlist: null, denylist: [] },
+    egressApplied: 0,
+    warnings: [],
+    ...change,
+  };
+}
