@@ -18,6 +18,8 @@ export const packageRules: Record<string, readonly string[]> = {
  * nothing of ours (a version, an option).
  */
 export const controlPlaneRules: Record<string, readonly string[]> = {
+  // Listeners and the gateway's forwarder: bytes only, nothing of what they mean.
+  edge: [],
   http: ['app', 'domain'],
   app: ['scheduler', 'domain', 'store', 'nodes'],
   scheduler: ['domain'],

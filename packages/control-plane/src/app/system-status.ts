@@ -1,5 +1,5 @@
 /** `GET /status`, and the counts behind `/metrics`. */
-import { type NodeStatus, productVersion, type SystemStatus } from '@sandlot/protocol';
+import { activeStatuses, type NodeStatus, productVersion, type SystemStatus } from '@sandlot/protocol';
 import type { Actor } from '../domain/access.js';
 import { countByStatus, findQueuedIds } from '../store/sandboxes.js';
 import { atMost } from './bounded.js';
@@ -48,7 +48,7 @@ export async function countSandboxes(app: AppContext, actor?: Actor): Promise<Sy
     actor === undefined || actor.isAdmin
       ? {}
       : { visibleTo: { userId: actor.userId, teamIds: [...actor.teams.keys()] } };
-  const counts = await countByStatus(app.store.db, visibleTo);
+  const counts = await countByStatus(app.store.db, { ...visibleTo, statuses: activeStatuses });
   return {
     pending: counts.get('PENDING') ?? 0,
     provisioning: counts.get('PROVISIONING') ?? 0,

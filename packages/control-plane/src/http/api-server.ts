@@ -132,8 +132,15 @@ function observe(server: FastifyInstance, metrics: Metrics): void {
   server.addHook('onResponse', async (request, reply) => {
     const operation = request.routeOptions.config.operation ?? 'other';
     metrics.observe(operation, reply.statusCode, reply.elapsedTime / 1000);
-    request.log.info(logFields(request, operation, reply.statusCode, reply.elapsedTime), 'request');
+    const fields = logFields(request, operation, reply.statusCode, reply.elapsedTime);
+    // Clients poll: a line for each read would bury the rest, and fill the disk.
+    if (isRead(request, operation) && reply.statusCode < 400) request.log.debug(fields, 'request');
+    else request.log.info(fields, 'request');
   });
+}
+
+function isRead(request: FastifyRequest, operation: string): boolean {
+  return request.method === 'GET' || operation.startsWith('batchGet');
 }
 
 /** Never the query, the headers or the body: they may hold what is nobody's business. */

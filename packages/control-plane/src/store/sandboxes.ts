@@ -1,6 +1,6 @@
 /** Records of sandboxes: read, search, write as a whole. Every function takes a connection or a transaction. */
 import type { SandboxStatus } from '@sandlot/protocol';
-import { type ExpressionBuilder, type SelectQueryBuilder, sql } from 'kysely';
+import type { ExpressionBuilder, SelectQueryBuilder } from 'kysely';
 import type { SandboxRecord } from '../domain/record.js';
 import type { SandboxState } from '../domain/states.js';
 import { wireStatus } from '../domain/wire-status.js';
@@ -166,8 +166,8 @@ function filtered<Output>(
   if (ownerId !== undefined) result = result.where('owner_id', '=', ownerId);
   if (teamId !== undefined) result = result.where('team_id', '=', teamId);
   if (statuses !== undefined) result = result.where('wire_status', 'in', statuses);
-  if (idPrefix !== undefined)
-    result = result.where(sql<boolean>`substr(id, 1, ${idPrefix.length}) = ${idPrefix}`);
+  // A range, so that the index on ids serves it; no id holds a character above "z".
+  if (idPrefix !== undefined) result = result.where('id', '>=', idPrefix).where('id', '<', `${idPrefix}~`);
   for (const label of new Set(labels ?? []))
     result = result.where('id', 'in', (eb) =>
       eb.selectFrom('sandbox_labels').select('sandbox_id').where('label', '=', label),
