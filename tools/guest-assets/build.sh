@@ -122,10 +122,14 @@ version=${vmlinuz##*/vmlinuz-}
 modules=$work/lib/modules/$version
 [ -d "$modules" ] || fail "$deb holds no modules for $version."
 
-# As packaged: an unpacked vmlinux starts 1-2 s sooner, but under emulation its PVH entry hung at
-# "ACPI: Core revision" in 4 boots of 4 with one initramfs after having worked with another.
+# As packaged, not unpacked: QEMU's loaders put the initramfs at the highest address allowed, and on microvm
+# that may be over the ACPI tables at the top of memory (seen: with an unpacked vmlinux, and with this one at
+# 2 GiB; the kernel then loops at "ACPI: Core revision"). The header's initrd_addr_max keeps it below:
+# https://docs.kernel.org/arch/x86/boot.html, offset 0x22c.
 kernel=vmlinuz
 cp "$vmlinuz" "$new/vmlinuz"
+chmod u+w "$new/vmlinuz"
+printf '\377\377\377\067' | dd of="$new/vmlinuz" bs=1 seek=$((0x22c)) conv=notrunc status=none
 
 # What stands between the kernel and the virtio devices, dependencies first. The console (ports) and
 # ext4 are built in; if a later kernel makes them modules they must be added here.
