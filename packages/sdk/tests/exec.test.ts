@@ -84,6 +84,18 @@ describe('run', () => {
     expect(server.timeouts).toEqual(['1500']);
   });
 
+  it('takes a stream that breaks after the deadline for the end that was asked for', async () => {
+    const sandbox = await sandboxOf({
+      async *start() {
+        yield event.start();
+        await new Promise((resolve) => setTimeout(resolve, 150));
+        server.cut();
+      },
+    });
+    expect(await sandbox.run(['sleep', '9'], { timeoutMs: 100 })).toMatchObject({ timedOut: true });
+    await expect(sandbox.run(['sleep', '9'], { timeoutMs: 5_000 })).rejects.toThrow(ConnectionError);
+  });
+
   it('asks for a token once, and again after a 401', async () => {
     const sandbox = await sandboxOf({
       refuse: (count) => (count === 2 ? 401 : undefined),

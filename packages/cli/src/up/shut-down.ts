@@ -5,10 +5,12 @@
  */
 import { existsSync, rmSync } from 'node:fs';
 import { Sandlot } from '@sandlot/sdk';
+import { CliError } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import { startDaemon } from './daemon.js';
 import { writeInstance } from './instance.js';
 import { layoutOf } from './layout.js';
+import { findLeftovers } from './leftovers.js';
 import { type LocalServer, prepareServer } from './local-server.js';
 import { withLock } from './lock.js';
 import { isAlive, readReadyFile } from './process-identity.js';
@@ -76,23 +78,32 @@ async function endSandboxes(context: CliContext, server: LocalServer): Promise<n
 }
 
 async function stopNodeAgent(context: CliContext, server: LocalServer): Promise<ShutDownReport['nodeAgent']> {
-  const { nodeSocket, nodeReady } = server.layout;
+  const { layout, instance } = server;
   const ask = {
     by: () =>
-      requestDaemon({ socketPath: nodeSocket }, 'POST', '/v1/shutdown', { removeNetwork: true }, 10_000),
+      requestDaemon(
+        { socketPath: layout.nodeSocket },
+        'POST',
+        '/v1/shutdown',
+        { removeNetwork: true },
+        10_000,
+      ),
     withinMs: nodeEndMs,
   };
-  const ready = readReadyFile(nodeReady);
+  const left = () => findLeftovers(layout, instance.instanceId, context.isRoot);
   // A ready file without its process: it died, or was stopped with its machines kept.
-  const isUnclean = existsSync(nodeReady) && !isAlive(ready);
-  if (!isUnclean) {
-    const outcome = await stopDaemon(nodeReady, ask);
-    if (outcome !== 'killed') return outcome;
-    context.out.note('the node agent had to be killed');
-  }
+  const isUnclean = existsSync(layout.nodeReady) && !isAlive(readReadyFile(layout.nodeReady));
+  const outcome = await stopDaemon(layout.nodeReady, ask);
+  if (outcome === 'killed') context.out.note('the node agent had to be killed');
+  if (!isUnclean && outcome !== 'killed' && left().length === 0) return outcome;
   context.out.note('cleaning up what the node agent left behind …');
-  const spec = { ...server.nodeAgent, args: [...server.nodeAgent.args, '--prebuild', 'none'] };
-  await startDaemon(spec);
-  await stopDaemon(nodeReady, ask);
+  await startDaemon({ ...server.nodeAgent, args: [...server.nodeAgent.args, '--prebuild', 'none'] });
+  await stopDaemon(layout.nodeReady, ask);
+  const still = left();
+  if (still.length > 0) {
+    throw new CliError(`the server is stopped, but this is left on the host: ${still.join(', ')}`, {
+      hint: `Run \`sandlot down\` again; the reason is in ${server.nodeAgent.logFile}.`,
+    });
+  }
   return 'cleaned-up';
 }

@@ -25,7 +25,9 @@ import { signalName, signalNumber } from './signals.js';
 
 /** Bytes of one message of input; the guest's frames are as large. */
 const inputChunkBytes = 64 * 1024;
-/** Time that one message of input may take: the command may be slow to read. */
+/** The server ends the tree within two seconds of the deadline; after this it is not waited for. */
+const deadlineGraceMs = 15_000;
+/** How often one message of input is sent. */
 const inputAttempts = 5;
 
 /** How a process object is made; only {@link startProcess} and `attach` do. */
@@ -36,6 +38,8 @@ export interface ProcessOptions {
   terminal: boolean;
   signal: AbortSignal | undefined;
   whyNotRunning: WhyNotRunning;
+  /** When the command is to be ended, on the clock of `performance.now()`. */
+  deadline?: number | undefined;
 }
 
 /** A running or ended command. */
@@ -152,7 +156,9 @@ export class SandboxProcess {
         } catch (cause) {
           if (this.#closed) throw this.#closed;
           const error = this.#options.channel.translate('exec', cause, this.#options.signal);
-          if (error instanceof DeadlineError) {
+          // The server ends the command at its deadline and says so; a stream that breaks after that
+          // moment, or a server that has not said so long after it, means the same.
+          if (error instanceof DeadlineError || (error instanceof ConnectionError && this.#isLate(0))) {
             this.#finish(undefined);
             return timedOut();
           }
@@ -175,15 +181,33 @@ export class SandboxProcess {
     }
   }
 
+  #isLate(graceMs: number): boolean {
+    const { deadline } = this.#options;
+    return deadline !== undefined && performance.now() >= deadline + graceMs;
+  }
+
   async #readStream(): Promise<ExecResult> {
     for (;;) {
-      const next = await this.#stream.events.next();
+      const next = await this.#nextEvent();
       if (next.done) {
         throw new ConnectionError('the stream ended before the command did', { code: 'STREAM_ENDED' });
       }
       const event = next.value.event?.event;
       if (event?.case === 'data') await this.#deliver(event.value);
       else if (event?.case === 'end') return resultOf(event.value);
+    }
+  }
+
+  /** The next event; closes a stream whose server is silent long after the deadline. */
+  async #nextEvent() {
+    const { deadline } = this.#options;
+    if (deadline === undefined) return this.#stream.events.next();
+    const stream = this.#stream;
+    const timer = setTimeout(() => stream.close(), deadline + deadlineGraceMs - performance.now());
+    try {
+      return await stream.events.next();
+    } finally {
+      clearTimeout(timer);
     }
   }
 

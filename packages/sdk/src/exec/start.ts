@@ -33,6 +33,8 @@ export async function startProcess(
     ...(options.pty ? { pty: { size: options.pty } } : {}),
     ...(session === undefined ? {} : { sessionUuid: session }),
   });
+  // Before the request goes out: the server's clock starts when it comes in.
+  const deadline = options.timeoutMs === undefined ? undefined : performance.now() + options.timeoutMs;
   const opened = await openStream(
     channel,
     { kind: 'start', request, timeoutMs: options.timeoutMs },
@@ -46,6 +48,7 @@ export async function startProcess(
     terminal: options.pty !== undefined,
     signal: options.signal,
     whyNotRunning,
+    deadline,
   });
   if (options.stdin !== undefined && options.stdin !== true) void feed(process, options.stdin);
   return process;
