@@ -1,0 +1,27 @@
+/** Where things lie in this checkout, and what the whole tests need before they can run. Used by the drivers. */
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+/** Absolute path of something in the checkout. */
+export function inCheckout(path: string): string {
+  return fileURLToPath(new URL(`../../${path}`, import.meta.url));
+}
+
+/** Kernel, initramfs and modules, made by `make build`. */
+export const guestAssets = inCheckout('.cache/guest');
+
+/** Archive of the stand-in for `python:3.11-slim`, made by `make build`. */
+export const pythonArchive = inCheckout('.cache/images/python-3.11-slim.tar');
+
+/** What is missing to run real machines here; undefined when nothing is. Tests fail with it: a skip would hide it. */
+export function requireWholeHost(): void {
+  if (process.getuid?.() !== 0)
+    throw new Error('these tests start machines in network namespaces: run them as root');
+  for (const path of [
+    `${guestAssets}/manifest.json`,
+    pythonArchive,
+    inCheckout('packages/node-agent/dist/main.js'),
+  ]) {
+    if (!existsSync(path)) throw new Error(`${path} is missing; run "make build"`);
+  }
+}

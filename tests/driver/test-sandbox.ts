@@ -1,0 +1,118 @@
+/** One sandbox of a test node, as a test speaks of it. Made by `TestNode`. */
+import { setTimeout as pause } from 'node:timers/promises';
+import type { SandboxReport } from '@sandlot/protocol';
+import type { ExecOptions, RunOptions, RunResult, Sandbox, SandboxProcess } from '@sandlot/sdk';
+import type { TestNode } from './test-node.js';
+
+/** Longest start on an emulated machine, a template to build included. */
+const stateTimeoutMs = 90_000;
+
+/** A sandbox. Commands and files go through the SDK. */
+export class TestSandbox {
+  readonly #sdk: Sandbox;
+
+  constructor(
+    private readonly node: TestNode,
+    readonly id: string,
+    readonly generation: number,
+  ) {
+    this.#sdk = node.sdk.sandboxes.handle(id);
+  }
+
+  get files(): Sandbox['files'] {
+    return this.#sdk.files;
+  }
+
+  /** Runs a command to its end. */
+  run(argv: readonly string[], options?: RunOptions): Promise<RunResult> {
+    return this.#sdk.run(argv, { timeoutMs: 40_000, ...options });
+  }
+
+  /** Runs a line of shell to its end. */
+  sh(line: string, options?: RunOptions): Promise<RunResult> {
+    return this.run(['/bin/sh', '-c', line], options);
+  }
+
+  /** Output of a shell line that must succeed, trimmed. */
+  async out(line: string, options?: RunOptions): Promise<string> {
+    const result = await this.sh(line, options);
+    if (result.exitCode !== 0) throw new Error(`"${line}" ended with ${result.exitCode}: ${result.stderr}`);
+    return result.stdout.trim();
+  }
+
+  /** Output of a Python program that must succeed, trimmed. */
+  async python(program: string, options?: RunOptions): Promise<string> {
+    const result = await this.run(['python3', '-c', program], options);
+    if (result.exitCode !== 0) throw new Error(`the program ended with ${result.exitCode}: ${result.stderr}`);
+    return result.stdout.trim();
+  }
+
+  /** Starts a command. */
+  exec(argv: readonly string[], options?: ExecOptions): Promise<SandboxProcess> {
+    return this.#sdk.exec(argv, options);
+  }
+
+  /** Attaches to a session. */
+  attach(session: string): Promise<SandboxProcess> {
+    return this.#sdk.attach(session);
+  }
+
+  /** What the node reports. */
+  async report(): Promise<SandboxReport> {
+    const report = await this.node.report(this.id);
+    if (!report) throw new Error(`the node does not know ${this.id}`);
+    return report;
+  }
+
+  /** Waits for one of the states. */
+  async untilState(...states: SandboxReport['state'][]): Promise<SandboxReport> {
+    const deadline = performance.now() + stateTimeoutMs;
+    for (;;) {
+      const report = await this.report();
+      if (states.includes(report.state)) return report;
+      if (performance.now() > deadline) {
+        throw new Error(
+          `${this.id} is ${report.state} ${report.stage ?? ''}, not ${states}\n${this.node.log()}`,
+        );
+      }
+      await pause(40);
+    }
+  }
+
+  /** Waits until `check` answers true. */
+  async until(what: string, check: () => Promise<boolean>, timeoutMs = 15_000): Promise<void> {
+    const deadline = performance.now() + timeoutMs;
+    while (!(await check())) {
+      if (performance.now() > deadline) throw new Error(`not within ${timeoutMs} ms: ${what}`);
+      await pause(100);
+    }
+  }
+
+  /** Processes in the guest whose command line has `marker`; the search itself has it not. */
+  async processesWith(marker: string): Promise<number> {
+    const found = await this.python(
+      `import os
+marker = bytes(reversed(${JSON.stringify([...marker].reverse().join(''))}.encode()))
+me = os.getpid()
+count = 0
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    try: count += int(pid) != me and marker in open(f'/proc/{pid}/cmdline', 'rb').read()
+    except OSError: pass
+print(count)`,
+    );
+    return Number(found);
+  }
+
+  /** Output of the start command. */
+  async logs(): Promise<string> {
+    return (await this.node.ask<{ logs: string }>('GET', `/v1/sandboxes/${this.id}/logs`)).logs;
+  }
+
+  /** Deletes it on the node and lets the node forget it. */
+  async delete(): Promise<SandboxReport> {
+    const path = `/v1/sandboxes/${this.id}`;
+    const report = await this.node.ask<SandboxReport>('DELETE', `${path}?generation=${this.generation}`);
+    await this.node.ask('POST', `${path}/acknowledge?generation=${this.generation}`, {});
+    return report;
+  }
+}
