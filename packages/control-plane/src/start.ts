@@ -97,7 +97,12 @@ async function openCore(options: ControlPlaneOptions, log: Logger, now: () => nu
   mkdirSync(options.keysFolder, { recursive: true, mode: 0o700 });
   const tokens = GatewayTokens.open(options.keysFolder, now);
   const secrets = SecretBox.open(join(options.keysFolder, 'secrets.key'));
-  const store = await Store.open(join(options.dataFolder, 'control-plane.db'), secrets, now);
+  const store = await Store.open(join(options.dataFolder, 'control-plane.db'), secrets, now, (error) =>
+    log.error(
+      { err: error },
+      'the checkpoint thread of the database ended; its log will grow until a restart',
+    ),
+  );
   await ensureFirstUser(store, now());
   // The parts know each other in a circle: reports act on commands, commands answer with reports.
   const reports: Reports = new Reports({

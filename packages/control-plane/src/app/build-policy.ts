@@ -12,6 +12,8 @@ export function buildPolicy(
   const { allowlist, denylist } = lists;
   if (allowlist !== null && denylist !== null)
     issues.push({ param: names.allow, details: `Give either ${names.allow} or ${names.deny}, not both.` });
+  // Neither list: everything public, in the wire's form of it.
+  if (allowlist === null && denylist === null) return { generation, allowlist: null, denylist: [] };
   return {
     generation,
     allowlist: allowlist && canonical(allowlist, names.allow, issues),

@@ -45,7 +45,6 @@ export async function createSandbox(
   const { id, fresh } = await app.store.transaction(async (db) => {
     const repeated = await findRepeated(db, actor.userId, body);
     if (repeated !== undefined) return { id: repeated, fresh: false };
-    await refuseTooLarge(app, db, shape);
     const record = await addRecord(app, db, caller, body, valid, shape);
     return { id: record.id, fresh: true };
   });
@@ -67,17 +66,6 @@ async function findRepeated(db: Db, userId: string, body: CreateSandbox): Promis
   return found?.sandboxId;
 }
 
-async function refuseTooLarge(app: AppContext, db: Db, shape: Shape): Promise<void> {
-  const beyond = await app.dispatcher.beyondOffer(db, shape);
-  if (beyond.length > 0)
-    throw invalidRequest(
-      beyond.map((kind) => ({
-        param: fieldOf[kind],
-        details: `Needs ${shape[kind]} ${kind}, more than any node offers in all.`,
-      })),
-    );
-}
-
 async function addRecord(
   app: AppContext,
   db: Db,
@@ -86,7 +74,9 @@ async function addRecord(
   valid: ValidCreate,
   shape: Shape,
 ): Promise<SandboxRecord> {
-  const record = await app.dispatcher.placeNew(db, newRecord(caller, body, valid, shape, app.now()));
+  const admission = await app.dispatcher.admit(db, newRecord(caller, body, valid, shape, app.now()));
+  if ('beyond' in admission) throw tooLarge(admission.beyond, shape);
+  const { record } = admission;
   await insertSandbox(db, record, app.store.sealSecrets(record.id, valid.secrets), app.now());
   await app.dispatcher.book(db, record);
   if (body.idempotency_key !== undefined) {
@@ -94,6 +84,15 @@ async function addRecord(
     await insertRepetition(db, caller.actor.userId, body.idempotency_key, repetition);
   }
   return record;
+}
+
+function tooLarge(beyond: readonly (keyof typeof fieldOf)[], shape: Shape): AppError {
+  return invalidRequest(
+    beyond.map((kind) => ({
+      param: fieldOf[kind],
+      details: `Needs ${shape[kind]} ${kind}, more than any node offers in all.`,
+    })),
+  );
 }
 
 function newRecord(

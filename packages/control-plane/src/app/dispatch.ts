@@ -4,7 +4,7 @@
  */
 import type { NodeInfo } from '@sandlot/protocol';
 import type { Logger } from 'pino';
-import type { SandboxRecord, Shape } from '../domain/record.js';
+import type { SandboxRecord } from '../domain/record.js';
 import { requestStop } from '../domain/transition.js';
 import type { Fleet } from '../nodes/fleet.js';
 import { fieldsBeyondOffer, type NodeSnapshot, place } from '../scheduler/place.js';
@@ -12,7 +12,7 @@ import { planQueue } from '../scheduler/queue.js';
 import type { Db } from '../store/database.js';
 import { findNodes } from '../store/nodes.js';
 import { insertReservation, sumReservations } from '../store/reservations.js';
-import { findQueued, findQueuedIds } from '../store/sandboxes.js';
+import { findQueued, isAnyQueued } from '../store/sandboxes.js';
 import type { Change, Store } from '../store/store.js';
 import type { Lifecycle } from './lifecycle.js';
 
@@ -49,16 +49,20 @@ export class Dispatcher {
     }));
   }
 
-  /** Which parts of a shape are larger than any node offers; empty when it can fit some day. */
-  async beyondOffer(db: Db, shape: Shape): Promise<('vcpus' | 'memoryMiB' | 'diskGiB')[]> {
-    return fieldsBeyondOffer(shape, await this.snapshot(db));
-  }
-
-  /** The record with a node when it can start now, as it is when it has to wait. Book with {@link book} once it is stored. */
-  async placeNew(db: Db, record: SandboxRecord): Promise<SandboxRecord> {
-    if ((await findQueuedIds(db)).length > 0) return record;
-    const placement = place(record.shape, await this.snapshot(db));
-    return placement.kind === 'placed' ? placed(record, placement.nodeId, this.now()) : record;
+  /**
+   * Decides about a new record: with a node when it can start now, as it is when it has to wait; or
+   * which parts of its shape are larger than any node offers. {@link book} once it is stored.
+   */
+  async admit(
+    db: Db,
+    record: SandboxRecord,
+  ): Promise<{ record: SandboxRecord } | { beyond: ('vcpus' | 'memoryMiB' | 'diskGiB')[] }> {
+    const nodes = await this.snapshot(db);
+    const beyond = fieldsBeyondOffer(record.shape, nodes);
+    if (beyond.length > 0) return { beyond };
+    if (await isAnyQueued(db)) return { record };
+    const placement = place(record.shape, nodes);
+    return { record: placement.kind === 'placed' ? placed(record, placement.nodeId, this.now()) : record };
   }
 
   /** Books the room of a placed record, in the transaction that stores it. */

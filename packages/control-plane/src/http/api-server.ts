@@ -2,7 +2,7 @@
  * The API as a fastify instance without a listener of its own: `edge/` hands it the requests that are
  * not the gateway's. Adds request ids, the log line of each request, `/healthz` and `/metrics`.
  */
-import { randomBytes } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, RequestListener } from 'node:http';
 import { createServer } from 'node:http';
 import { apiBase, buildOpenApi, productVersion } from '@sandlot/protocol';
@@ -94,7 +94,9 @@ export async function buildApiServer(options: ApiServerOptions): Promise<ApiServ
 /** The client's own id is kept when it looks like one, so that a request can be followed through. */
 function genReqId(request: { headers: IncomingMessage['headers'] }): string {
   const given = request.headers['x-request-id'];
-  return typeof given === 'string' && /^[\w.-]{1,64}$/.test(given) ? given : randomBytes(8).toString('hex');
+  return typeof given === 'string' && /^[\w.-]{1,64}$/.test(given)
+    ? given
+    : randomUUID().replaceAll('-', '').slice(16);
 }
 
 /** Repeated names become lists, and nothing can be named `__proto__`. */

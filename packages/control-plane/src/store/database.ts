@@ -3,6 +3,7 @@ import { chmodSync } from 'node:fs';
 import Database from 'better-sqlite3';
 import { Kysely, Migrator, SqliteDialect, type Transaction } from 'kysely';
 import { migrations } from './migrations.js';
+import { cacheStatements } from './statement-cache.js';
 import type { Tables } from './tables.js';
 
 /** A connection or a transaction: what every query takes. */
@@ -19,7 +20,9 @@ export async function openDatabase(file: string): Promise<Kysely<Tables>> {
   // A crash of ours loses nothing with NORMAL; a crash of the host may lose the last moments, and with them went the machines too.
   sqlite.pragma('synchronous = NORMAL');
   sqlite.pragma('foreign_keys = ON');
-  const db = new Kysely<Tables>({ dialect: new SqliteDialect({ database: sqlite }) });
+  // Left to `checkpointer.ts`, so that no query of ours waits for the disk.
+  sqlite.pragma('wal_autocheckpoint = 0');
+  const db = new Kysely<Tables>({ dialect: new SqliteDialect({ database: cacheStatements(sqlite) }) });
   const migrator = new Migrator({ db, provider: { getMigrations: async () => migrations } });
   const { error } = await migrator.migrateToLatest();
   if (error !== undefined) {

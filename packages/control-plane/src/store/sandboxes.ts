@@ -126,6 +126,18 @@ export async function findQueuedIds(db: Db): Promise<string[]> {
   return rows.map((row) => row.id);
 }
 
+/** True when anything waits for room. */
+export async function isAnyQueued(db: Db): Promise<boolean> {
+  const row = await db
+    .selectFrom('sandboxes')
+    .select('seq')
+    .where('state', '=', 'pending')
+    .where('node_id', 'is', null)
+    .limit(1)
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
 /** How many there are of each wire status. */
 export async function countByStatus(db: Db, filter: SandboxFilter): Promise<Map<string, number>> {
   const base = db

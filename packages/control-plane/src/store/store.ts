@@ -5,6 +5,8 @@
 import type { Kysely } from 'kysely';
 import type { SandboxRecord } from '../domain/record.js';
 import { isEnded } from '../domain/states.js';
+import { Breather } from './breather.js';
+import { Checkpointer } from './checkpointer.js';
 import { type Db, openDatabase } from './database.js';
 import { type BuildOutcome, finishBuild, noteBuild } from './image-builds.js';
 import { deleteReservation } from './reservations.js';
@@ -22,16 +24,25 @@ export interface Change {
 export class Store {
   readonly #listeners = new Set<(change: Change) => void>();
 
+  readonly #breather = new Breather();
+
   private constructor(
     /** For reads, and for writes that need no transaction. */
     readonly db: Kysely<Tables>,
+    private readonly checkpointer: Checkpointer,
     private readonly secrets: SecretBox,
     private readonly now: () => number,
   ) {}
 
-  /** Opens the database file. */
-  static async open(file: string, secrets: SecretBox, now: () => number): Promise<Store> {
-    return new Store(await openDatabase(file), secrets, now);
+  /** Opens the database file. `onError` hears of a checkpoint that failed. */
+  static async open(
+    file: string,
+    secrets: SecretBox,
+    now: () => number,
+    onError: (error: Error) => void,
+  ): Promise<Store> {
+    const db = await openDatabase(file);
+    return new Store(db, new Checkpointer(file, onError), secrets, now);
   }
 
   /** Calls back after each committed change of a record. */
@@ -40,18 +51,23 @@ export class Store {
   }
 
   /** Runs `work` in a transaction; all of it holds or nothing. */
-  transaction<T>(work: (db: Db) => Promise<T>): Promise<T> {
+  async transaction<T>(work: (db: Db) => Promise<T>): Promise<T> {
+    await this.#breather.breathe();
     return this.db.transaction().execute(work);
   }
 
   /**
    * Changes one record: reads it, lets `decide` return what it becomes (undefined: nothing changes),
-   * writes it, frees its room when it has ended. One transaction, so two changes never mix.
+   * writes it, frees its room when it has ended. One transaction, so two changes never mix; none at
+   * all when a first look shows nothing to change. `decide` may run twice.
    */
   async change(
     id: string,
     decide: (record: SandboxRecord) => SandboxRecord | undefined,
   ): Promise<Change | undefined> {
+    await this.#breather.breathe();
+    const seen = await findSandbox(this.db, id);
+    if (seen === undefined || decide(seen) === undefined) return undefined;
     const change = await this.transaction(async (db) => {
       const before = await findSandbox(db, id);
       const after = before && decide(before);
@@ -92,6 +108,7 @@ export class Store {
   /** Closes the database. */
   async close(): Promise<void> {
     this.#listeners.clear();
+    await this.checkpointer.close();
     await this.db.destroy();
   }
 }

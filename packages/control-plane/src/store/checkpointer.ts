@@ -1,0 +1,37 @@
+/**
+ * Moves what is in the write-ahead log into the database file, in a thread of its own: its fsyncs
+ * can take seconds while images are built on the same disk, and must not hold up the API.
+ * https://www.sqlite.org/wal.html, "Checkpointing"
+ */
+import { Worker } from 'node:worker_threads';
+
+/** The thread, until `close`. */
+export class Checkpointer {
+  readonly #worker: Worker;
+
+  constructor(file: string, onError: (error: Error) => void) {
+    this.#worker = new Worker(program, { eval: true, workerData: { file, base: import.meta.url } });
+    this.#worker.unref();
+    this.#worker.on('error', onError);
+  }
+
+  /** Ends the thread; closing the last connection makes the last checkpoint. */
+  async close(): Promise<void> {
+    await this.#worker.terminate();
+  }
+}
+
+/** Text of the thread: so small that it needs no file of its own, which source and build would place differently. */
+const program = `
+const { workerData } = require('node:worker_threads');
+const { createRequire } = require('node:module');
+const { statSync } = require('node:fs');
+const Database = createRequire(workerData.base)('better-sqlite3');
+const everyMs = 1000, leastBytes = 8 * 1024 * 1024;
+const db = new Database(workerData.file, { timeout: 5000 });
+setInterval(() => {
+  let size = 0;
+  try { size = statSync(workerData.file + '-wal').size; } catch { return; }
+  if (size >= leastBytes) db.pragma('wal_checkpoint(PASSIVE)');
+}, everyMs);
+`;
