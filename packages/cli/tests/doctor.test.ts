@@ -24,6 +24,7 @@ const good: DoctorHost = {
   memoryBytes: 16 * 2 ** 30,
   cores: 2,
   nowMs: Date.UTC(2026, 10, 30),
+  listen: { host: '127.0.0.1', port: 7070 },
   canListen: async () => true,
   serverStatus: undefined,
 };

@@ -18,6 +18,7 @@ import {
 import type { OutputOptions } from '../grammar/binder.js';
 import { readInstance } from '../up/instance.js';
 import { layoutOf } from '../up/layout.js';
+import { defaultListen, localUrlOf } from '../up/options.js';
 import { buildRoot } from '../up/reachable-build.js';
 
 const checks: readonly Check[] = [
@@ -43,13 +44,17 @@ export async function run(
   options: OutputOptions & { data?: string; guestAssets?: string },
 ): Promise<number> {
   const dataFolder = options.data ?? context.settings().data.value;
-  const kept = readInstance(layoutOf(dataFolder).instanceFile)?.options.guestAssets;
+  const kept = readInstance(layoutOf(dataFolder).instanceFile)?.options;
+  const { hostname, port: portText } = new URL(localUrlOf(kept?.listen ?? defaultListen));
   const ofCheckout = path.join(buildRoot, '.cache', 'guest');
   const host = realHost({
     isRoot: context.isRoot,
     dataFolder,
     guestAssets:
-      options.guestAssets ?? kept ?? (existsSync(ofCheckout) ? ofCheckout : path.join(dataFolder, 'guest')),
+      options.guestAssets ??
+      kept?.guestAssets ??
+      (existsSync(ofCheckout) ? ofCheckout : path.join(dataFolder, 'guest')),
+    listen: { host: hostname, port: Number(portText) },
     serverStatus: await serverStatus(context),
   });
   const findings: Finding[] = [];

@@ -25,6 +25,8 @@ export interface DoctorHost {
   memoryBytes: number;
   cores: number;
   nowMs: number;
+  /** Where the server listens, or would. */
+  listen: { host: string; port: number };
   /** True when the TCP address can be listened on. */
   canListen(host: string, port: number): Promise<boolean>;
   /** Answer of `GET /api/v1/status`, when the server runs. */

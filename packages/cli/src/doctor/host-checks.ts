@@ -65,13 +65,14 @@ export const clock: Check = ({ nowMs }) => {
 };
 
 /** The API's port. */
-export const port: Check = async ({ canListen, serverStatus }) => {
-  if (serverStatus) return ok('port', '7070 is ours');
-  return (await canListen('127.0.0.1', 7070))
-    ? ok('port', '127.0.0.1:7070 is free')
+export const port: Check = async ({ canListen, serverStatus, listen: { host, port } }) => {
+  const address = `${host}:${port}`;
+  if (serverStatus) return ok('port', `${address} is the server's`);
+  return (await canListen(host, port))
+    ? ok('port', `${address} is free`)
     : warn(
         'port',
-        '127.0.0.1:7070 is taken by something else',
+        `${address} is taken by something else`,
         'Choose another: `sandlot up --listen 127.0.0.1:PORT`.',
       );
 };

@@ -8,7 +8,7 @@ import type { DoctorHost } from './check.js';
 
 /** Everything but what the server says. */
 export function realHost(
-  options: Pick<DoctorHost, 'isRoot' | 'dataFolder' | 'guestAssets' | 'serverStatus'>,
+  options: Pick<DoctorHost, 'isRoot' | 'dataFolder' | 'guestAssets' | 'listen' | 'serverStatus'>,
 ): DoctorHost {
   return {
     ...options,
