@@ -2,9 +2,6 @@
 import type { SandboxInfo, Sandlot } from '@sandlot/sdk';
 import type { CliContext } from '../context.js';
 
-/** A start that is quicker than this is not talked about. */
-const quietMs = 700;
-
 /** The state once it runs; `'interrupted'` after Ctrl-C. Throws when it ends instead. */
 export async function waitWithProgress(
   context: CliContext,
@@ -13,16 +10,19 @@ export async function waitWithProgress(
 ): Promise<SandboxInfo | 'interrupted'> {
   const abort = new AbortController();
   const unsubscribe = context.onSignal('SIGINT', () => abort.abort());
-  const begun = performance.now();
-  let last = '';
+  let seen = '';
+  let told = '';
   try {
     return await client.sandboxes.waitUntilRunning(id, {
       signal: abort.signal,
       onState(info) {
         const text = waitingFor(info);
-        if (text === last || text === '' || performance.now() - begun < quietMs) return;
-        last = text;
-        context.out.note(text);
+        // Seen twice, a second apart: what passes at once is not worth a line.
+        if (text === seen && text !== told && text !== '') {
+          told = text;
+          context.out.note(text);
+        }
+        seen = text;
       },
     });
   } catch (error) {
