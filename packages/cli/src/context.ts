@@ -6,10 +6,8 @@ import { homedir } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import type { Sandlot } from '@sandlot/sdk';
 import { Output } from './output/output.js';
+import type { TerminalStream, TerminalStream } from './output/terminal-stream.js';
 import { readSettings, type Settings } from './settings.js';
-
-/** A stream that may be a terminal. */
-export type TerminalStream<T> = T & { isTTY?: boolean };
 
 /** The world of one invocation. */
 export interface CliContext {

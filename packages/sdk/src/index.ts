@@ -25,6 +25,7 @@ export type { SkipReport } from './files/pack-directory.js';
 export type { FileWindow, SandboxFileStat, TransferOptions, UploadResult } from './files/sandbox-files.js';
 export type { CallOptions } from './http/api-client.js';
 export type { ImageDetails, ImageEvent, ImageInfo, ImageProgress } from './resources/images.js';
+export type { WaitOptions } from './resources/sandbox-records.js';
 export {
   type CreateSandbox,
   type DeleteResult,
@@ -34,5 +35,4 @@ export {
   type SandboxState,
   type SandboxStatus,
 } from './resources/sandbox-types.js';
-export type { WaitOptions } from './resources/sandboxes.js';
 export { Sandbox } from './sandbox.js';

@@ -1,6 +1,6 @@
 /** Results go to stdout, everything else to stderr. Every action writes through this. */
 import type { Writable } from 'node:stream';
-import type { TerminalStream } from '../context.js';
+import type { TerminalStream } from './terminal-stream.js';
 
 /** The two streams of a command. */
 export class Output {

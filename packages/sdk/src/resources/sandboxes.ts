@@ -6,6 +6,7 @@ import type { CallOptions } from '../http/api-client.js';
 import { pause } from '../http/retry.js';
 import { Sandbox, type SandboxContext } from '../sandbox.js';
 import { createBody } from './create-body.js';
+import type { WaitOptions } from './sandbox-records.js';
 import {
   type CreateSandbox,
   type DeleteResult,
@@ -24,13 +25,6 @@ const deleteBatchSize = 500;
 
 /** Shortest time between two questions of {@link Sandboxes.waitUntilRunning}. */
 const minimumPollMs = 100;
-
-/** Options of {@link Sandboxes.waitUntilRunning}. */
-export interface WaitOptions {
-  signal?: AbortSignal | undefined;
-  /** Called with each state that was seen. */
-  onState?: ((info: SandboxInfo) => void) | undefined;
-}
 
 /** Calls about sandboxes. */
 export class Sandboxes {
