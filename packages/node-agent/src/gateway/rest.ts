@@ -97,7 +97,9 @@ async function upload({ sandbox, request, response, query, signal }: GatewayCall
 
 async function download({ sandbox, response, query, signal }: GatewayCall): Promise<void> {
   const file = await requireGuest(sandbox).readFile(requirePath(query), {}, signal);
-  response.writeHead(200, { 'content-type': 'application/octet-stream', 'content-length': file.size });
+  // Files of /proc say that they have no bytes; a length of 0 would cut them off.
+  const length = file.size > 0 ? { 'content-length': file.size } : {};
+  response.writeHead(200, { 'content-type': 'application/octet-stream', ...length });
   await pipeline(file.body, response);
 }
 
