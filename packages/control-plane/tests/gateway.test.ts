@@ -224,6 +224,12 @@ it('says "try again" in the form of REST and of Connect when the node stays away
   expect(rpc.headers['content-type']).toBe('application/json');
 });
 
+it('a call that the node may have begun is never answered with "try again"', async () => {
+  world.node.gateway = (incoming) => void incoming.once('data', () => incoming.socket.destroy());
+  const rest = await send(`${world.address}/gw/u/s/exec`, 'POST', { raw: Buffer.from('{}') });
+  expect(rest).toMatchObject({ status: 502, body: { error: 'node_connection_lost' } });
+});
+
 it('a thousand streams at once', async () => {
   const outgoing: ServerResponse[] = [];
   world.node.gateway = (_incoming, response) => {

@@ -15,11 +15,12 @@ export class ChangeHub {
     });
   }
 
-  /** The record once `enough` says so, or as it is after `ms`; undefined when there is none. */
+  /** The record once `enough` says so, or as it is after `ms` or an abort; undefined when there is none. */
   async wait(
     id: string,
     ms: number,
     enough: (record: SandboxRecord) => boolean,
+    signal: AbortSignal,
   ): Promise<SandboxRecord | undefined> {
     let satisfied: (record: SandboxRecord) => void = () => undefined;
     const found = new Promise<SandboxRecord>((resolve) => {
@@ -28,15 +29,22 @@ export class ChangeHub {
     // Listen first, then look: a change between the two is not missed.
     const stop = this.#listen(id, (record) => enough(record) && satisfied(record));
     let timer: NodeJS.Timeout | undefined;
+    let giveUp: () => void = () => undefined;
     try {
       const now = await findSandbox(this.store.db, id);
       if (now === undefined || ms <= 0 || enough(now)) return now;
       const late = new Promise<undefined>((resolve) => {
-        timer = setTimeout(() => resolve(undefined), ms);
+        giveUp = () => resolve(undefined);
+        timer = setTimeout(giveUp, ms);
+        signal.addEventListener('abort', giveUp, { once: true });
       });
-      return (await Promise.race([found, late])) ?? (await findSandbox(this.store.db, id));
+      const changed = await Promise.race([found, late]);
+      // Nobody is there to hear it, and at a stop there is no database any more.
+      if (signal.aborted) return now;
+      return changed ?? (await findSandbox(this.store.db, id));
     } finally {
       clearTimeout(timer);
+      signal.removeEventListener('abort', giveUp);
       stop();
     }
   }

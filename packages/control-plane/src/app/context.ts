@@ -28,4 +28,6 @@ export interface Caller {
   publicOrigin: string;
   /** `User-Agent`, which tells the generation of Prime's clients. */
   userAgent: string;
+  /** Aborted when the client goes away. */
+  signal: AbortSignal;
 }

@@ -144,7 +144,7 @@ async function answer(
   const enough = (record: SandboxRecord) =>
     isSettled(record, app.now()) || (waitSeconds === undefined && knowsItsImage(record));
   const ms = waitSeconds === undefined ? holdMs : waitSeconds * 1000;
-  const record = (await app.hub.wait(id, ms, enough)) ?? (await findSandbox(app.store.db, id));
+  const record = (await app.hub.wait(id, ms, enough, caller.signal)) ?? (await findSandbox(app.store.db, id));
   if (record === undefined) throw new Error(`sandbox ${id} vanished while it was created; a bug`);
   const sandbox = await presentSandbox(app, caller, record);
   return { ...sandbox, gatewayAuth: app.tokens.authorize(record, caller.publicOrigin) };

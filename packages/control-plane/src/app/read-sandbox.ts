@@ -4,7 +4,7 @@ import { type Actor, maySee } from '../domain/access.js';
 import type { SandboxRecord } from '../domain/record.js';
 import { wireError, wireStatus } from '../domain/wire-status.js';
 import { findSandbox, findSandboxes } from '../store/sandboxes.js';
-import { sandboxNotFound } from './app-error.js';
+import { AppError, sandboxNotFound } from './app-error.js';
 import type { AppContext, Caller } from './context.js';
 import { fromNode } from './node-failure.js';
 import { presentSandbox } from './present-sandbox.js';
@@ -32,7 +32,7 @@ export async function getSandbox(
   let record = await requireSandbox(app, caller.actor, id);
   if (waitSeconds !== undefined && waitSeconds > 0 && !isSettled(record, app.now())) {
     const enough = (current: SandboxRecord) => isSettled(current, app.now());
-    record = (await app.hub.wait(id, waitSeconds * 1000, enough)) ?? record;
+    record = (await app.hub.wait(id, waitSeconds * 1000, enough, caller.signal)) ?? record;
   }
   return presentSandbox(app, caller, record);
 }
@@ -56,7 +56,13 @@ export async function getLogs(app: AppContext, actor: Actor, id: string): Promis
   const starts = request.startCommand !== null || request.entrypoint;
   if (record.endedAt !== null || !starts || nodeId === null || record.startedAt === null)
     return { logs: record.logTail ?? '' };
-  return { logs: await fromNode('read the logs', () => app.fleet.client(nodeId).logs(id)) };
+  try {
+    return { logs: await fromNode('read the logs', () => app.fleet.client(nodeId).logs(id)) };
+  } catch (error) {
+    // It is just ending there: what the record has is all that is left.
+    if (error instanceof AppError && error.code === 'NOT_FOUND') return { logs: record.logTail ?? '' };
+    throw error;
+  }
 }
 
 /** `POST /sandbox/status:batchGet`. */

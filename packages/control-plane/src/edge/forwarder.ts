@@ -69,7 +69,7 @@ export class Forwarder {
         setTimeout(() => this.#attempt(incoming, outgoing, retryUntil), sent.reusedSocket ? 0 : retryPauseMs);
         return;
       }
-      this.#refuse(incoming, outgoing, error);
+      this.#refuse(incoming, outgoing, error, bodyBegun);
     });
     // An upgrade is not asked for: the header that would ask is not passed on.
     if (hasBody(incoming))
@@ -106,18 +106,25 @@ export class Forwarder {
     outgoing.destroy();
   }
 
-  /** The node cannot be reached. In the forms that Prime's clients take for "try again". */
-  #refuse(incoming: IncomingMessage, outgoing: ServerResponse, error: Error): void {
+  /**
+   * The node cannot be reached. In the forms that Prime's clients take for "try again"; but if it may
+   * have begun with the request, in one after which no client runs a command a second time.
+   */
+  #refuse(incoming: IncomingMessage, outgoing: ServerResponse, error: Error, mayHaveBegun: boolean): void {
     this.count('unreachable');
     this.log.warn(
       { err: error, path: incoming.url?.split('?')[0] },
       'the node cannot be reached for the gateway',
     );
-    const message = 'The node of this sandbox cannot be reached at the moment. Try again shortly.';
+    const message = mayHaveBegun
+      ? 'The connection to the node of this sandbox broke; the request may have been carried out.'
+      : 'The node of this sandbox cannot be reached at the moment. Try again shortly.';
     const isConnect = incoming.url?.includes('/command_session.CommandSession/') ?? false;
     const [status, body] = isConnect
       ? [503, { code: 'unavailable', message }]
-      : [409, { error: 'node_unavailable', detail: message }];
+      : mayHaveBegun
+        ? [502, { error: 'node_connection_lost', detail: message }]
+        : [409, { error: 'node_unavailable', detail: message }];
     const text = JSON.stringify(body);
     outgoing.writeHead(status, {
       'content-type': 'application/json',

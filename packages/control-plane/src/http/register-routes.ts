@@ -39,8 +39,8 @@ export function registerRoutes(server: FastifyInstance, parts: RouteParts, handl
     server.route({
       method,
       url: toFastifyPath(path),
-      handler: async (request) => {
-        await callerOf(request, parts);
+      handler: async (request, reply) => {
+        await callerOf(request, reply, parts);
         throw notImplemented(feature);
       },
     });
@@ -60,8 +60,8 @@ function addRoute(
     bodyLimit: route.streamBody ? Number.MAX_SAFE_INTEGER : (route.bodyLimitBytes ?? defaultBodyLimitBytes),
     config: { operation: id },
     // Before the body is read: a stranger's upload is not even looked at.
-    onRequest: async (request) => {
-      request.caller = await callerOf(request, parts);
+    onRequest: async (request, reply) => {
+      request.caller = await callerOf(request, reply, parts);
       if (route.access === 'admin' && !request.caller.actor.isAdmin)
         throw new AppError(
           'FORBIDDEN',
@@ -76,7 +76,7 @@ function addRoute(
         body: reader.body(route.streamBody ? {} : request.body) as never,
         stream: request.raw,
         headers: request.headers,
-        signal: signalOf(reply),
+        signal: (request.caller as Caller).signal,
       });
       reply.status(route.status ?? 200);
       if (!route.ndjson) return answer;
@@ -85,13 +85,18 @@ function addRoute(
   });
 }
 
-async function callerOf(request: FastifyRequest, { app, origin, isLocalAdmin }: RouteParts): Promise<Caller> {
+async function callerOf(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { app, origin, isLocalAdmin }: RouteParts,
+): Promise<Caller> {
   const local = isLocalAdmin(request.raw);
   const actor = local
     ? await authenticateLocalAdmin(app)
     : await authenticate(app, request.headers.authorization);
   const publicOrigin = origin.of(request.raw, local);
-  return { actor, publicOrigin, userAgent: request.headers['user-agent'] ?? '' };
+  const userAgent = request.headers['user-agent'] ?? '';
+  return { actor, publicOrigin, userAgent, signal: signalOf(reply) };
 }
 
 /** Lines go out as they come in; a client that leaves ends the node's work. */

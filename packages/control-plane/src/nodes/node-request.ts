@@ -25,7 +25,7 @@ export interface NodeRequest {
 const maxAnswerBytes = 64 * 1024 * 1024;
 
 /** Idle connections kept to a node. */
-const maxFreeSockets = 16;
+const maxFreeSockets = 64;
 
 /** Sends requests to one socket; its idle connections end with `close()`. */
 export class NodeTransport {

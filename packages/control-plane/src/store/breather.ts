@@ -6,14 +6,24 @@
 /** Longest run of queries without a turn. */
 const longestRunMs = 10;
 
-/** Counts the time since the last turn. */
+/** Counts the time since the last turn, and lets those who wait go on one a turn. */
 export class Breather {
   #turnedAt = performance.now();
+  readonly #waiting: (() => void)[] = [];
 
   /** Resolves at once, or after a turn of the event loop when the last one is too long ago. */
-  async breathe(): Promise<void> {
-    if (performance.now() - this.#turnedAt < longestRunMs) return;
-    await new Promise((resolve) => setImmediate(resolve));
+  breathe(): Promise<void> | undefined {
+    if (this.#waiting.length === 0 && performance.now() - this.#turnedAt < longestRunMs) return undefined;
+    return new Promise((resolve) => {
+      this.#waiting.push(resolve);
+      if (this.#waiting.length === 1) setImmediate(() => this.#turn());
+    });
+  }
+
+  #turn(): void {
     this.#turnedAt = performance.now();
+    this.#waiting.shift()?.();
+    // The next one in the next turn: all at once would be one long run again.
+    if (this.#waiting.length > 0) setImmediate(() => this.#turn());
   }
 }
