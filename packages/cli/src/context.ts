@@ -6,7 +6,7 @@ import { homedir } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import type { Sandlot } from '@sandlot/sdk';
 import { Output } from './output/output.js';
-import type { TerminalStream, TerminalStream } from './output/terminal-stream.js';
+import type { TerminalStream } from './output/terminal-stream.js';
 import { readSettings, type Settings } from './settings.js';
 
 /** The world of one invocation. */

@@ -10,7 +10,7 @@ import { Accounts } from './resources/accounts.js';
 import { Images } from './resources/images.js';
 import { Sandboxes } from './resources/sandboxes.js';
 import { Server } from './resources/server.js';
-import type { SandboxContext } from './sandbox.js';
+import type { SandboxContext } from './sandbox-context.js';
 
 /** Options of {@link Sandlot}. */
 export interface SandlotOptions {

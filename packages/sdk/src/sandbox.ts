@@ -6,8 +6,9 @@ import type { ExecOptions, RunOptions, RunResult } from './exec/exec-types.js';
 import type { SandboxProcess } from './exec/process.js';
 import { SandboxFiles } from './files/sandbox-files.js';
 import type { CallOptions } from './http/api-client.js';
-import type { SandboxRecords, WaitOptions } from './resources/sandbox-records.js';
+import type { WaitOptions } from './resources/sandbox-records.js';
 import type { SandboxInfo } from './resources/sandbox-types.js';
+import type { SandboxContext } from './sandbox-context.js';
 
 /** One sandbox. Holds nothing open; there is nothing to close. */
 export class Sandbox {
@@ -34,13 +35,13 @@ export class Sandbox {
 
   /** Asks the server again. */
   async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
-    this.#info = await this.context.calls().info(this.id, options);
+    this.#info = await this.context.sandboxes().info(this.id, options);
     return this.#info;
   }
 
   /** Waits until commands can be run. */
   async waitUntilRunning(options: WaitOptions = {}): Promise<SandboxInfo> {
-    this.#info = await this.context.calls().waitUntilRunning(this.id, options);
+    this.#info = await this.context.sandboxes().waitUntilRunning(this.id, options);
     return this.#info;
   }
 
@@ -67,17 +68,17 @@ export class Sandbox {
 
   /** Output of the start command, newest 1 MiB. */
   logs(options: CallOptions = {}): Promise<string> {
-    return this.context.calls().logs(this.id, options);
+    return this.context.sandboxes().logs(this.id, options);
   }
 
   /** State and, where it has ended, why. */
   errorContext(options: CallOptions = {}): Promise<ErrorContext> {
-    return this.context.calls().errorContext(this.id, options);
+    return this.context.sandboxes().errorContext(this.id, options);
   }
 
   /** Deletes it. */
   delete(options: CallOptions = {}): Promise<void> {
-    return this.context.calls().delete(this.id, options);
+    return this.context.sandboxes().delete(this.id, options);
   }
 
   readonly #why = (sandboxId: string, cause: Error, signal?: AbortSignal) =>

@@ -4,7 +4,8 @@ import type { ErrorContext, GatewayAuth } from '@sandlot/protocol';
 import { NotFoundError, SandboxNotRunningError, type SandlotError } from '../errors.js';
 import type { CallOptions } from '../http/api-client.js';
 import { pause } from '../http/retry.js';
-import { Sandbox, type SandboxContext } from '../sandbox.js';
+import { Sandbox } from '../sandbox.js';
+import type { SandboxContext } from '../sandbox-context.js';
 import { createBody } from './create-body.js';
 import type { WaitOptions } from './sandbox-records.js';
 import {
