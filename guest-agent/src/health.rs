@@ -52,10 +52,16 @@ fn field(text: &str, name: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
+/// Reading a table walks all hash buckets of the kernel, which takes milliseconds; the count of sockets
+/// says whether that is worth it.
 fn listening() -> Vec<u16> {
     let mut ports = BTreeSet::new();
-    for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        ports.extend(listening_ports(&read(path)));
+    let tables =
+        [("/proc/net/sockstat", "TCP: inuse ", "tcp"), ("/proc/net/sockstat6", "TCP6: inuse ", "tcp6")];
+    for (counts, field_name, table) in tables {
+        if field(&read(counts), field_name) > 0 {
+            ports.extend(listening_ports(&read(&format!("/proc/net/{table}"))));
+        }
     }
     ports.into_iter().collect()
 }

@@ -5,6 +5,7 @@ pub mod confined;
 pub mod owner;
 pub mod read;
 pub mod routes;
+pub mod sink;
 pub mod stat;
 pub mod tar_in;
 pub mod tar_out;

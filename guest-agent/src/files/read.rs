@@ -1,14 +1,15 @@
 //! `GET /files`: a file or a window of it.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom};
 use std::path::Path;
 
+use super::transfer::BodyWriter;
 use crate::http::error::CallError;
 use crate::os;
 
 /// Bytes read at a time.
-const PIECE_BYTES: usize = 128 * 1024;
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// An open file and the part of it that was asked for.
 pub struct Window {
@@ -53,20 +54,20 @@ fn place_window(size: u64, offset: i64, length: Option<u64>) -> (u64, Option<u64
 }
 
 impl Window {
-    /// Copies the window.
-    pub fn copy_to(self, out: &mut impl Write) -> io::Result<()> {
+    /// Sends the window.
+    pub fn send_to(self, out: &mut BodyWriter) -> io::Result<()> {
         let mut left = self.length.unwrap_or(u64::MAX);
-        let mut buffer = vec![0u8; PIECE_BYTES.min(usize::try_from(left.max(1)).unwrap_or(PIECE_BYTES))];
-        let mut file = self.file;
         while left > 0 {
-            let want = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let count = match file.read(&mut buffer[..want]) {
+            let want = PIECE_BYTES.min(usize::try_from(left).unwrap_or(PIECE_BYTES));
+            let mut piece = vec![0u8; want];
+            let count = match os::read(&self.file, &mut piece) {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            out.write_all(&buffer[..count])?;
+            piece.truncate(count);
+            out.send_piece(piece.into())?;
             left -= count as u64;
         }
         Ok(())

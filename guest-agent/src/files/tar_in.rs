@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -11,12 +11,16 @@ use tar::{Archive, Entry, EntryType};
 
 use super::confined::{self, Confined, Links};
 use super::owner::{self, Owner};
+use super::sink::Sink;
 use super::transfer::BodyReader;
 use crate::http::error::CallError;
 use crate::os;
 
 /// Folders whose mode is set at the end, when nothing more is written into them.
 const FOLDERS_MAX: usize = 1_000_000;
+
+/// Bytes of content read at a time.
+const PIECE_BYTES: usize = 128 * 1024;
 
 /// Where to unpack.
 pub struct UnpackRequest {
@@ -39,8 +43,7 @@ struct Unpacker {
 
 /// Unpacks a whole body; returns the bytes of content.
 pub fn unpack(request: &UnpackRequest, body: BodyReader) -> Result<u64, CallError> {
-    let failed =
-        |error: io::Error| CallError::from_io(format!("unpack to {}", request.shown.display()), &error);
+    let failed = |error: io::Error| refusal(format!("unpack to {}", request.shown.display()), &error);
     owner::make_folders(&request.path, request.owner).map_err(failed)?;
     let folder = Confined::open(&request.path, request.links, request.owner).map_err(failed)?;
     let mut unpacker = Unpacker { folder, owner: request.owner, folder_modes: Vec::new(), bytes: 0 };
@@ -49,16 +52,20 @@ pub fn unpack(request: &UnpackRequest, body: BodyReader) -> Result<u64, CallErro
         let mut entry = entry.map_err(failed)?;
         let name = PathBuf::from(bytes_to_os(&entry.path_bytes()));
         unpacker.place(&name, &mut entry).map_err(|error| {
-            let outside = error.raw_os_error() == Some(libc::EXDEV);
-            let reason = if outside { " (it leads outside)" } else { "" };
-            CallError::from_io(
-                format!("unpack {} to {}{reason}", name.display(), request.shown.display()),
-                &error,
-            )
+            refusal(format!("unpack {} to {}", name.display(), request.shown.display()), &error)
         })?;
     }
     unpacker.set_folder_modes().map_err(failed)?;
     Ok(unpacker.bytes)
+}
+
+/// An error without an errno is the archive's own.
+fn refusal(action: String, error: &io::Error) -> CallError {
+    match error.raw_os_error() {
+        None => CallError::invalid(format!("{action}: not a valid archive: {error}")),
+        Some(libc::EXDEV) => CallError::from_io(format!("{action} (it leads outside)"), error),
+        Some(_) => CallError::from_io(action, error),
+    }
 }
 
 fn bytes_to_os(bytes: &[u8]) -> OsString {
@@ -128,8 +135,8 @@ impl Unpacker {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         let path = Path::new(OsStr::from_bytes(temporary.name.to_bytes()));
         let file = os::open_at(parent.as_raw_fd(), path, flags, 0o600)?;
-        let mut file = File::from(file);
-        self.bytes += io::copy(entry, &mut file)?;
+        let file = File::from(file);
+        self.bytes += copy(entry, &file)?;
         let file = OwnedFd::from(file);
         match kept {
             Some(found) if self.owner.0.is_some() => Owner(Some((found.st_uid, found.st_gid))).give(&file)?,
@@ -182,6 +189,22 @@ impl Unpacker {
             os::check(unsafe { libc::chmod(link.as_ptr(), mode as libc::mode_t) })?;
         }
         Ok(())
+    }
+}
+
+/// In pieces that are large enough for one write each to be cheap.
+fn copy(entry: &mut Entry<'_, BodyReader>, file: &File) -> io::Result<u64> {
+    let mut sink = Sink::new(file);
+    loop {
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        if entry.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece)? == 0 {
+            let bytes = sink.finish()?;
+            if bytes != entry.size() {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends within a file"));
+            }
+            return Ok(bytes);
+        }
+        sink.write(&piece.into())?;
     }
 }
 

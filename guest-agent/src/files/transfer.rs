@@ -118,6 +118,12 @@ pub struct BodyWriter {
 }
 
 impl BodyWriter {
+    /// Sends a piece as it is, after what was written before it.
+    pub fn send_piece(&mut self, piece: Bytes) -> io::Result<()> {
+        self.send()?;
+        self.pieces.blocking_send(piece).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
     fn send(&mut self) -> io::Result<()> {
         if self.buffer.is_empty() {
             return Ok(());

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::owner::{self, Owner};
+use super::sink::Sink;
 use super::transfer::BodyReader;
 use crate::http::error::CallError;
 use crate::os;
@@ -119,13 +120,12 @@ impl Drop for Temporary {
     }
 }
 
-fn copy(body: &mut BodyReader, mut file: &File) -> io::Result<u64> {
-    let mut bytes = 0;
+fn copy(body: &mut BodyReader, file: &File) -> io::Result<u64> {
+    let mut sink = Sink::new(file);
     while let Some(piece) = body.next_piece()? {
-        file.write_all(&piece)?;
-        bytes += piece.len() as u64;
+        sink.write(&piece)?;
     }
-    Ok(bytes)
+    sink.finish()
 }
 
 fn write_through(target: &Path, body: &mut BodyReader) -> io::Result<u64> {
@@ -134,8 +134,14 @@ fn write_through(target: &Path, body: &mut BodyReader) -> io::Result<u64> {
         return Err(io::Error::from_raw_os_error(libc::ENXIO));
     }
     // A pipe without a reader is ENXIO at once instead of waiting for ever.
-    let file = os::open(target, libc::O_WRONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0)?;
-    copy(body, &File::from(file))
+    let flags = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut file = File::from(os::open(target, flags, 0)?);
+    let mut bytes = 0;
+    while let Some(piece) = body.next_piece()? {
+        file.write_all(&piece)?;
+        bytes += piece.len() as u64;
+    }
+    Ok(bytes)
 }
 
 fn existing(path: &Path) -> io::Result<Option<Metadata>> {
