@@ -147,6 +147,8 @@ export class NetworkLab {
     });
     const { hostNamespace: host, worldNamespace: world } = this;
     run('ip', 'netns', 'add', host);
+    // A new namespace takes forwarding over from the machine, where an instance may have turned it on.
+    run('ip', 'netns', 'exec', host, 'sysctl', '-qw', 'net.ipv4.ip_forward=0');
     run('ip', 'netns', 'add', world);
     run('ip', 'link', 'add', 'wan0', 'netns', host, 'type', 'veth', 'peer', 'name', 'lan0', 'netns', world);
     const on = (namespace: string, ...lines: string[]): void => {
