@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -23,7 +24,7 @@ beforeEach(async () => {
   await node.start();
 });
 afterEach(async () => {
-  plane?.kill('SIGKILL');
+  await killPlane();
   await node.stop();
   rmSync(folder, { recursive: true, force: true });
 });
@@ -31,7 +32,7 @@ afterEach(async () => {
 async function startPlane(): Promise<void> {
   const ready = join(folder, 'ready.json');
   rmSync(ready, { force: true });
-  const port = 20_000 + (process.pid % 20_000);
+  const port = await findPort();
   address = `http://127.0.0.1:${port}`;
   const args = [
     '--data',
@@ -60,6 +61,15 @@ async function startPlane(): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
   expect(JSON.parse(readFileSync(ready, 'utf8'))).toMatchObject({ pid: child.pid, version: '0.1.0' });
+}
+
+/** A port that was free a moment ago. */
+async function findPort(): Promise<number> {
+  const probe = createServer();
+  await new Promise<void>((resolve) => probe.listen(0, '127.0.0.1', resolve));
+  const { port } = probe.address() as AddressInfo;
+  await new Promise((resolve) => probe.close(resolve));
+  return port;
 }
 
 async function killPlane(): Promise<void> {
