@@ -102,6 +102,12 @@ export class ApiBridge {
       answer.pipe(outgoing);
     });
     incoming.on('error', () => sent.destroy());
+    // A node that answers early (a full disk) reads no further: what the client still sends must not
+    // stay on a connection that it uses again.
+    sent.once('close', () => {
+      incoming.unpipe(sent);
+      incoming.resume();
+    });
     incoming.pipe(sent);
   }
 }
