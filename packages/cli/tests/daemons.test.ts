@@ -208,6 +208,7 @@ describe('the lock', () => {
     const script = `import { withLock } from ${JSON.stringify(path.join(import.meta.dirname, '../dist/up/lock.js'))};
       await withLock(process.argv[1], () => {}, async () => { console.log('in'); await new Promise((r) => setTimeout(r, 400)); });`;
     const child = spawn(process.execPath, ['--input-type=module', '-e', script, folder]);
+    const ended = once(child, 'exit');
     await once(child.stdout, 'data');
     const begun = performance.now();
     let told = 0;
@@ -220,7 +221,7 @@ describe('the lock', () => {
     );
     expect(told).toBe(child.pid);
     expect(performance.now() - begun).toBeGreaterThan(200);
-    await once(child, 'exit');
+    await ended;
     const first = order[0]?.[0];
     expect(order.slice(0, 2)).toEqual([`${first} in`, `${first} out`]);
     expect(order).toHaveLength(4);
