@@ -14,9 +14,9 @@ beforeEach(async () => {
   world.env['SANDLOT_API_KEY'] = 'k';
 });
 afterEach(async () => {
-  expect(world.leftListeners()).toBe(0);
   await api.close();
   world.remove();
+  expect(world.leftListeners()).toBe(0);
 });
 
 async function until(condition: () => boolean): Promise<void> {
