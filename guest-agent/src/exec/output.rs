@@ -53,6 +53,7 @@ pub struct Reader {
     finished: Cell<bool>,
     closed: Cell<bool>,
     filled: Notify,
+    /// Standard output and error may both wait for room: always wake all.
     emptied: Notify,
 }
 
@@ -128,7 +129,7 @@ impl Output {
             reader.finish(end.clone());
         }
         for other in self.readers.borrow().iter() {
-            other.emptied.notify_one();
+            other.emptied.notify_waiters();
         }
         self.readers.borrow_mut().push(reader.clone());
         self.was_attached.set(true);
@@ -147,7 +148,7 @@ impl Output {
                 }
             }
         }
-        reader.emptied.notify_one();
+        reader.emptied.notify_waiters();
     }
 
     fn remove(&self, reader: &Rc<Reader>) {
@@ -191,7 +192,7 @@ impl Reader {
             if let Some(frame) = frame {
                 self.queued_bytes.set(self.queued_bytes.get() - frame.len());
                 if !self.is_full() {
-                    self.emptied.notify_one();
+                    self.emptied.notify_waiters();
                 }
                 return Some(frame);
             }
@@ -231,7 +232,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::frame::kind::{END, STDOUT};
+    use crate::exec::frame::kind::{END, STDERR, STDOUT};
 
     fn run(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
@@ -306,6 +307,21 @@ mod tests {
             output.detach(&reader);
             blocked.await;
             assert_eq!(output.dropped_bytes(), payload.len() as u64);
+        });
+    }
+
+    #[test]
+    fn a_reader_that_leaves_frees_both_writers() {
+        run(async {
+            let output = Output::new(Keeping::Undelivered);
+            let reader = output.attach();
+            let payload = vec![0u8; 200 * 1024];
+            output.deliver(STDOUT, &payload).await;
+            let both = async { tokio::join!(output.deliver(STDOUT, b"a"), output.deliver(STDERR, b"b")) };
+            tokio::pin!(both);
+            assert!(tokio::time::timeout(Duration::from_millis(20), &mut both).await.is_err());
+            output.detach(&reader);
+            both.await;
         });
     }
 

@@ -21,6 +21,8 @@ use super::tree::ProcessTree;
 use crate::agent::Agent;
 use crate::os;
 
+/// First size of a buffer for output.
+const BUFFER_MIN_BYTES: usize = 4096;
 /// After the command's exit, how long its pipes must be quiet before they are given up while background
 /// children hold them open.
 const QUIET: Duration = Duration::from_millis(50);
@@ -127,7 +129,7 @@ async fn pump_all(exec: &Exec, outputs: &[(u8, AsyncFd<OwnedFd>)], exited: &Exit
 
 /// Hands on what comes, until the end of the pipe; after the command's exit until the pipe is quiet.
 async fn pump(exec: &Exec, kind: u8, fd: &AsyncFd<OwnedFd>, exited: &Exited) {
-    let mut buffer = vec![0u8; PAYLOAD_MAX_BYTES];
+    let mut buffer = vec![0u8; BUFFER_MIN_BYTES];
     while !exited.flag.get() {
         let read = tokio::select! {
             biased;
@@ -137,7 +139,10 @@ async fn pump(exec: &Exec, kind: u8, fd: &AsyncFd<OwnedFd>, exited: &Exited) {
         match read {
             // EIO: the last holder of the terminal has closed it.
             Ok(0) | Err(_) => return,
-            Ok(count) => exec.output.deliver(kind, &buffer[..count]).await,
+            Ok(count) => {
+                exec.output.deliver(kind, &buffer[..count]).await;
+                grow_if_filled(&mut buffer, count);
+            }
         }
     }
     // What the pipe holds now was written before the exit, and is owed however slow the reader is.
@@ -159,10 +164,18 @@ async fn pump(exec: &Exec, kind: u8, fd: &AsyncFd<OwnedFd>, exited: &Exited) {
             Ok(count) => count,
         };
         exec.output.deliver(kind, &buffer[..count]).await;
+        grow_if_filled(&mut buffer, count);
         owed = owed.saturating_sub(count);
         if owed == 0 && Instant::now() >= give_up {
             return;
         }
+    }
+}
+
+/// Most commands write little: a machine with thousands of them should not hold large buffers.
+fn grow_if_filled(buffer: &mut Vec<u8>, count: usize) {
+    if count == buffer.len() && count < PAYLOAD_MAX_BYTES {
+        buffer.resize((count * 4).min(PAYLOAD_MAX_BYTES), 0);
     }
 }
 

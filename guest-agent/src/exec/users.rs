@@ -95,6 +95,10 @@ impl Accounts {
                 }
             }
         }
+        // The primary one too: else a process could drop it and so pass a file mode that refuses the group.
+        if !identity.groups.contains(&identity.gid) {
+            identity.groups.insert(0, identity.gid);
+        }
         Ok(identity)
     }
 
@@ -172,7 +176,7 @@ mod tests {
     fn a_name_brings_group_home_and_supplementary_groups() {
         let identity = find("app").unwrap();
         assert_eq!((identity.uid, identity.gid), (1000, 1001));
-        assert_eq!(identity.groups, [29, 44]);
+        assert_eq!(identity.groups, [1001, 29, 44]);
         assert_eq!(identity.home.as_deref(), Some("/home/app"));
     }
 
@@ -190,7 +194,7 @@ mod tests {
     #[test]
     fn an_explicit_group_replaces_all_others() {
         let identity = find("app:video").unwrap();
-        assert_eq!((identity.gid, identity.groups.len()), (44, 0));
+        assert_eq!((identity.gid, identity.groups), (44, vec![44]));
         assert_eq!(find("4242:77").unwrap().gid, 77);
     }
 
