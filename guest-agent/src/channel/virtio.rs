@@ -1,7 +1,7 @@
 //! The channel on the two virtio-serial ports of a machine.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,6 +17,10 @@ use crate::log;
 /// The driver registers ports some milliseconds after its module is there.
 const PORT_WAIT: Duration = Duration::from_secs(10);
 const PORT_POLL: Duration = Duration::from_millis(5);
+
+/// Longest that a starting child may keep the old port open.
+const BUSY_WAIT: Duration = Duration::from_secs(10);
+const BUSY_POLL: Duration = Duration::from_millis(1);
 
 /// Serves for ever. Returns only when the ports cannot be used at all.
 pub async fn run(agent: Rc<Agent>) -> io::Result<()> {
@@ -45,7 +49,7 @@ async fn serve_data(agent: Rc<Agent>, path: PathBuf, mut nonces: watch::Receiver
             let connection = async {
                 // Opened anew for each connection: closing it was the barrier that threw away what an
                 // earlier host had still in flight.
-                let mut port = Port::open(&path, OnHangUp::End)?;
+                let mut port = open_when_free(&path).await?;
                 port.connected().await?;
                 connection::serve(agent.clone(), port, &nonce).await
             };
@@ -63,6 +67,23 @@ async fn serve_data(agent: Rc<Agent>, path: PathBuf, mut nonces: watch::Receiver
                     break;
                 }
             }
+        }
+    }
+}
+
+/// A child that is just executing its program still holds a copy of the old descriptor for a moment after
+/// we go on (the kernel wakes us before it closes them): until that is gone the port is busy, and the
+/// barrier has not taken place.
+async fn open_when_free(path: &Path) -> io::Result<Port> {
+    let give_up = tokio::time::Instant::now() + BUSY_WAIT;
+    loop {
+        match Port::open(path, OnHangUp::End) {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY) && tokio::time::Instant::now() < give_up =>
+            {
+                tokio::time::sleep(BUSY_POLL).await;
+            }
+            other => return other,
         }
     }
 }
