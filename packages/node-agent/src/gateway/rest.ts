@@ -2,6 +2,7 @@
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { type GatewayExecRequest, type GatewayExecResponse, readFileMaxBytes } from '@sandlot/protocol';
+import { collect } from '../guest/collect.js';
 import { GatewayError } from './failures.js';
 import type { GatewayCall } from './gateway-call.js';
 import { readUploadedFile } from './multipart.js';
@@ -25,7 +26,7 @@ const execRequestLimitBytes = 8 * 1024 * 1024;
 const execOutputLimitBytes = 64 * 1024 * 1024;
 
 async function exec({ sandbox, request, response, signal }: GatewayCall): Promise<void> {
-  const body = parseExec(await readBody(request, execRequestLimitBytes));
+  const body = parseExec((await collectLimited(request, execRequestLimitBytes)).toString('utf8'));
   const timeoutS = body.timeout ?? defaultExecTimeoutS;
   const stream = await requireGuest(sandbox).exec(
     {
@@ -117,7 +118,7 @@ async function readFile({ sandbox, response, query, signal }: GatewayCall): Prom
     { ...(offset !== undefined ? { offset } : {}), length: length ?? readFileMaxBytes + 1 },
     signal,
   );
-  const content = await collect(file.body, readFileMaxBytes + 1);
+  const content = await collectLimited(file.body, readFileMaxBytes + 1);
   if (content.length > readFileMaxBytes) {
     throw new GatewayError(
       413,
@@ -166,20 +167,12 @@ function optionalInteger(query: URLSearchParams, name: string): number | undefin
   return value;
 }
 
-async function readBody(request: Readable, limitBytes: number): Promise<string> {
-  return (await collect(request, limitBytes)).toString('utf8');
-}
-
-async function collect(stream: Readable, limitBytes: number): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of stream) {
-    size += (chunk as Buffer).length;
-    if (size > limitBytes)
-      throw new GatewayError(413, 'too_large', `More than ${limitBytes} bytes were sent.`);
-    chunks.push(chunk as Buffer);
-  }
-  return Buffer.concat(chunks);
+async function collectLimited(stream: Readable, limitBytes: number): Promise<Buffer> {
+  return collect(
+    stream,
+    limitBytes,
+    () => new GatewayError(413, 'too_large', `More than ${limitBytes} bytes were sent.`),
+  );
 }
 
 function sendJson(response: GatewayCall['response'], body: unknown): void {

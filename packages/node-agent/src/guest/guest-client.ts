@@ -16,6 +16,7 @@ import {
 } from '@sandlot/protocol';
 import type { GuestPorts } from '@sandlot/vmm';
 import { GuestChannel, GuestUnreachableError } from './channel.js';
+import { collect } from './collect.js';
 import { ExecStream } from './exec-stream.js';
 import { encodeFrame } from './frames.js';
 
@@ -262,14 +263,8 @@ export class GuestClient {
 }
 
 async function readLimited(stream: ClientHttp2Stream): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of stream) {
-    size += (chunk as Buffer).length;
-    if (size > answerLimitBytes) throw new GuestUnreachableError('the guest sent an answer without end');
-    chunks.push(chunk as Buffer);
-  }
-  return Buffer.concat(chunks).toString();
+  const endless = () => new GuestUnreachableError('the guest sent an answer without end');
+  return (await collect(stream, answerLimitBytes, endless)).toString();
 }
 
 function callError(status: number, text: string): GuestCallError {

@@ -11,7 +11,6 @@ import type { EndReason, NodeSandboxSpec, SandboxReport, StartStage } from '@san
 import type { Machine, MachineEnd } from '@sandlot/vmm';
 import type { Logger } from 'pino';
 import { GuestClient } from '../guest/guest-client.js';
-import type { SandboxNetwork } from '../network/network.js';
 import { Activity } from './activity.js';
 import { causeOfMachineEnd, causeOfStartError, type EndCause } from './end-reasons.js';
 import type { SandboxRecord } from './record.js';
@@ -73,10 +72,6 @@ export class Sandbox {
   /** Shell that the image has: `/bin/bash`, `/bin/sh` or "". */
   get shell(): string {
     return this.record.shell ?? '/bin/sh';
-  }
-
-  get network(): SandboxNetwork | undefined {
-    return this.#started?.network;
   }
 
   /** Begins the start; progress is in the reports. */
@@ -175,15 +170,9 @@ export class Sandbox {
     } catch (error) {
       if (this.#abort.signal.aborted) return;
       this.#log.warn({ err: error }, 'start failed');
-      const tail = await this.#serialTail();
-      if (tail) this.#log.warn({ serial: tail }, 'serial console of the failed start');
       this.#ending ??= this.#finish(causeOfStartError(error), 'failed');
       await this.#ending;
     }
-  }
-
-  async #serialTail(): Promise<string | undefined> {
-    return this.#started?.machine.readSerialTail(2_000).catch(() => undefined);
   }
 
   #progress(): StartProgress {

@@ -1,6 +1,7 @@
 /** Sandboxes of the node, for the control plane. */
 import type { EgressPolicy, NodeSandboxSpec } from '@sandlot/protocol';
 import type { FastifyInstance } from 'fastify';
+import { collect } from '../../guest/collect.js';
 import { GuestCallError } from '../../guest/guest-client.js';
 import type { Sandbox } from '../../sandbox/sandbox.js';
 import { SandboxConflictError } from '../../sandbox/sandboxes.js';
@@ -62,9 +63,12 @@ export function sandboxRoutes(app: FastifyInstance, { sandboxes }: ServerParts):
           length: Math.min(length ?? readFileLimitBytes, readFileLimitBytes),
         };
         const file = await guest.readFile(path, window);
-        const chunks: Buffer[] = [];
-        for await (const chunk of file.body) chunks.push(chunk as Buffer);
-        return { found: true, contentBase64: Buffer.concat(chunks).toString('base64'), size: file.size };
+        const content = await collect(
+          file.body,
+          readFileLimitBytes,
+          () => new Error(`${path} was read beyond the window asked for`),
+        );
+        return { found: true, contentBase64: content.toString('base64'), size: file.size };
       } catch (error) {
         if (error instanceof GuestCallError && error.code === 'ENOENT') return { found: false };
         throw error;
