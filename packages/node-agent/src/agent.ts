@@ -89,6 +89,8 @@ export async function startNodeAgent(
         await sandboxes.endAll('Sandlot was stopped on this host.');
         await cpuLimits.reap(new Set());
       } else sandboxes.detachAll();
+      // A build holds a network of its own.
+      await templates.close();
       await networks.close(mode);
       await images.close();
       await driver.close();

@@ -168,7 +168,8 @@ export class Sandbox {
       this.#run(started);
       await this.#save();
     } catch (error) {
-      if (this.#abort.signal.aborted) return;
+      // Ended by a delete, or let go of: the next start of the node begins it again from its record.
+      if (this.#abort.signal.aborted || this.#detached) return;
       this.#log.warn({ err: error }, 'start failed');
       this.#ending ??= this.#finish(causeOfStartError(error), 'failed');
       await this.#ending;
@@ -179,8 +180,8 @@ export class Sandbox {
     const { report } = this.record;
     return {
       stage: (stage) => {
-        report.stage = stage;
-        if (stage !== 'image' && report.state === 'pending') this.#change({ state: 'starting' });
+        const begins = stage !== 'image' && report.state === 'pending';
+        this.#change(begins ? { stage, state: 'starting' } : { stage });
       },
       timing: (stage: StartStage, ms: number) => {
         report.timings[stage] = Math.round(ms * 10) / 10;

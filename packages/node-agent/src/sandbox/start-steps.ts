@@ -76,7 +76,7 @@ export async function startSandbox(
   const hold = await timed('image', progress, () => holdImage(spec, parts, progress, undo, signal));
   progress.imageKnown(hold);
   const shape = { vcpus: spec.vcpus, memoryMiB: spec.memoryMiB };
-  const template = await timed('template', progress, () => parts.templates.get(shape));
+  const template = await timed('template', progress, () => untilAborted(parts.templates.get(shape), signal));
   signal.throwIfAborted();
   return parts.restores.run(signal, async () => {
     const network = await timed('network', progress, () => acquireNetwork(parts, progress, undo));
@@ -200,6 +200,21 @@ async function runStartCommand(
   const start: ExecStart = { argv, shellFallback: true };
   await guest.startCommand(start);
   await progress.save({ startCommandRuns: true });
+}
+
+/** The result of work that is shared with others and goes on for them, unless the signal aborts first: a delete must not wait for it. */
+async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  let stop = () => {};
+  const aborted = new Promise<never>((_, reject) => {
+    stop = () => reject(signal.reason);
+    signal.addEventListener('abort', stop, { once: true });
+    if (signal.aborted) stop();
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener('abort', stop);
+  }
 }
 
 /** The id of the build of an image that a user can ask for: the same for all who wait for the same image. */

@@ -27,7 +27,15 @@ export class TemplateStore {
   readonly #building = new Map<string, Promise<Template>>();
   readonly #known = new Map<string, Template>();
 
+  readonly #closing = new AbortController();
+
   constructor(private readonly options: Options) {}
+
+  /** Ends builds that run; resolves when nothing of them is left. */
+  async close(): Promise<void> {
+    this.#closing.abort(new Error('the node agent is closing'));
+    await Promise.allSettled(this.#building.values());
+  }
 
   /** Removes half-built templates and those of other kernels, agents or versions. */
   async open(): Promise<void> {
@@ -81,6 +89,7 @@ export class TemplateStore {
 
   async #build(name: string, shape: Shape): Promise<Template> {
     const { driver, networks, log } = this.options;
+    this.#closing.signal.throwIfAborted();
     const folder = join(this.options.folder, name);
     const startedMs = performance.now();
     await rm(folder, { recursive: true, force: true });
@@ -94,7 +103,8 @@ export class TemplateStore {
         ...(network.runAs ? { runAs: network.runAs } : {}),
         warm: warmGuest,
       };
-      const template = await driver.buildTemplate(request, AbortSignal.timeout(buildTimeoutMs));
+      const signal = AbortSignal.any([AbortSignal.timeout(buildTimeoutMs), this.#closing.signal]);
+      const template = await driver.buildTemplate(request, signal);
       await writeFile(join(folder, 'sandlot.json.new'), JSON.stringify(template));
       await rename(join(folder, 'sandlot.json.new'), join(folder, 'sandlot.json'));
       this.#known.set(name, template);
