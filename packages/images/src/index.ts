@@ -1,4 +1,5 @@
 /** What other packages use of the image store. */
 export * from './limits.js';
 export * from './open-image-store.js';
+export { type DiskFit, fitDisk } from './rootfs/disk-fit.js';
 export * from './store.js';

@@ -41,7 +41,7 @@ export interface RootfsHold {
   image: StoredImage;
   /** Absolute path of the read-only ext4 file (mode 0444). */
   path: string;
-  /** Bytes of the file system in the file (it is grown in the guest). */
+  /** Bytes of the file system in the file; `fitDisk` makes a disk of another size of it. */
   sizeBytes: number;
 }
 

@@ -4,6 +4,7 @@ import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { LayoutFixture } from '../src/testing/layout-fixture.js';
+import { expectSameBytes } from '../src/testing/mounted-rootfs.js';
 import { buildTar } from '../src/testing/tar-fixture.js';
 import { TestRegistry, type TestRegistryOptions } from '../src/testing/test-registry.js';
 import { afterThisTest, failureOf, scratchFolder, scratchStore } from './scratch.js';
@@ -45,7 +46,7 @@ async function expectSameRootfs(registry: TestRegistry, layout: LayoutFixture): 
   await imported.importFolder(layout.folder, 'app:v1');
   const expected = await imported.acquire('app:v1', 'h');
   const actual = await pulled.acquire(`${registry.host}/team/app:v1`, 'h');
-  expect((await readFile(actual.path)).equals(await readFile(expected.path))).toBe(true);
+  expectSameBytes(actual.path, expected.path);
 }
 
 describe('a pull', () => {

@@ -91,6 +91,8 @@ export interface RestoreRequest {
     backingPath: string;
     /** Size of the block device the guest sees. */
     sizeBytes: number;
+    /** Bytes that the machine's disk begins with instead of those of the file: at most 64 KiB. */
+    head?: Uint8Array;
   };
   network: MachineNetwork;
   runAs?: RunAs;

@@ -16,7 +16,7 @@ import type { TarEntry } from '../tar/tar-entry.js';
 import { ContentReader } from './content-reader.js';
 import { TreeEmitter } from './emit-tree.js';
 import { checkMke2fs, MKE2FS_CONFIG, startMke2fs } from './make-filesystem.js';
-import { planRootfs } from './plan.js';
+import { BLOCK_SIZE, planRootfs } from './plan.js';
 import { SecondPass } from './second-pass.js';
 
 /** Input of a build. */
@@ -96,6 +96,7 @@ async function writeFilesystem(
   const config = await openConfig(folder);
   const secondPass = await SecondPass.create(folder);
   try {
+    await image.truncate(plan.blocks * BLOCK_SIZE);
     if (user) await image.chown(user.uid, user.gid);
     const mke2fs = startMke2fs(image, config, plan, user, signal);
     let doneBytes = 0;

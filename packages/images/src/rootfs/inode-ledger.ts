@@ -6,6 +6,7 @@
 import type { FileHandle } from 'node:fs/promises';
 import type { TreeNode } from '../merge/tree.js';
 import { ImageError } from '../store.js';
+import { BLOCK_SIZE, DESCRIPTOR_SIZE } from './plan.js';
 
 const KIND_BITS = {
   file: 0o100000,
@@ -43,10 +44,9 @@ export class InodeLedger {
     const superblock = await readAt(image, 1024, 1024);
     const perGroup = superblock.readUInt32LE(40);
     const inodeSize = superblock.readUInt16LE(88);
-    const descriptorSize = superblock.readUInt16LE(254);
     for (let first = 0; first * perGroup < this.highest; first++) {
-      const descriptor = await readAt(image, 4096 + first * descriptorSize, descriptorSize);
-      const table = (descriptor.readUInt32LE(8) + descriptor.readUInt32LE(40) * 2 ** 32) * 4096;
+      const descriptor = await readAt(image, BLOCK_SIZE + first * DESCRIPTOR_SIZE, DESCRIPTOR_SIZE);
+      const table = descriptor.readUInt32LE(8) * BLOCK_SIZE;
       for (let index = 0; index < perGroup; index += CHUNK_INODES) {
         const start = first * perGroup + index + 1;
         const count = Math.min(CHUNK_INODES, perGroup - index, this.highest - start + 1);

@@ -6,21 +6,21 @@ import type { FileHandle } from 'node:fs/promises';
 import { type ChildUser, type RunningChild, startChild } from '../process/child.js';
 import { ImageError } from '../store.js';
 import { BUILD_EPOCH_SECONDS } from './ext4-time.js';
-import { BLOCK_SIZE, BLOCKS_PER_GROUP, JOURNAL_MIB, MAX_BLOCKS, type RootfsPlan } from './plan.js';
+import { BLOCK_SIZE, BLOCKS_PER_GROUP, GROUPS_PER_FLEX, JOURNAL_MIB, type RootfsPlan } from './plan.js';
 
 /** Fixed for all images: a checksum seed of its own would change every metadata block that images share. */
 const UUID = '5a6d1b0c-0000-4000-8000-73616e646c6f';
 const HASH_SEED = '5a6d1b0c-0001-4000-8000-73616e646c6f';
-/** What kernels since 4.x mount and every e2fsck since 1.43 checks; no orphan_file, no metadata_csum_seed. */
+/** What kernels since 4.x mount and every e2fsck since 1.43 checks; no orphan_file, no metadata_csum_seed, and no
+ * 64bit: a disk has at most 1,000 GiB, and small descriptors are fewer blocks to read. No resize_inode either: it
+ * names blocks all over the file system, which then could not be cut; the kernel grows one without it, by meta_bg. */
 const FEATURES = [
   'none',
   'has_journal',
   'ext_attr',
-  'resize_inode',
   'dir_index',
   'filetype',
   'extent',
-  '64bit',
   'flex_bg',
   'sparse_super',
   'large_file',
@@ -40,7 +40,7 @@ export const MKE2FS_CONFIG = `[defaults]
 `;
 
 /** Bumped whenever the same layers would give another file: part of a rootfs's name. */
-export const BUILD_VERSION = 1;
+export const BUILD_VERSION = 2;
 
 /** Starts mke2fs on the open, empty file; it reads a tar stream from its standard input. */
 export function startMke2fs(
@@ -52,10 +52,9 @@ export function startMke2fs(
 ): RunningChild {
   const extended = [
     `hash_seed=${HASH_SEED}`,
-    `resize=${MAX_BLOCKS}`,
     'root_owner=0:0',
-    // The file is new and so all zeros: the tables are written as such, and the guest's kernel has nothing to
-    // initialise in the background; the journal stays a hole.
+    // The file is new, has its full size and so is all zeros: mke2fs sees that and marks the tables as zeroed
+    // without writing them, and the guest's kernel has nothing to initialise in the background.
     'lazy_itable_init=0',
     'lazy_journal_init=1',
   ];
@@ -64,7 +63,8 @@ export function startMke2fs(
       'mke2fs',
       ...['-q', '-F', '-t', 'ext4', '-T', 'ext4'],
       ...['-b', `${BLOCK_SIZE}`, '-g', `${BLOCKS_PER_GROUP}`, '-I', '256', '-N', `${plan.inodes}`],
-      ...['-m', '0', '-O', FEATURES, '-J', `size=${JOURNAL_MIB}`, '-U', UUID],
+      ...['-G', `${GROUPS_PER_FLEX}`, '-J', `size=${JOURNAL_MIB},location=${plan.journalBlock}`],
+      ...['-m', '0', '-O', FEATURES, '-U', UUID],
       ...['-E', extended.join(','), '-d', '-', '/proc/self/fd/3', `${plan.blocks}`],
     ],
     user,

@@ -10,8 +10,13 @@ export const BLOCK_SIZE = 4096;
 export const BLOCKS_PER_GROUP = 32_768;
 /** As a plain install on a disk of a few GiB has it. */
 export const JOURNAL_MIB = 64;
-/** The file system can be grown to this many blocks (2 TiB) without moving anything. */
-export const MAX_BLOCKS = 2 ** 29;
+/** Groups whose bitmaps and inode tables stand together: a file system can be cut after any multiple of them (1 GiB). */
+export const GROUPS_PER_FLEX = 8;
+/** Groups of every file system, however small the image: 16 GiB, whose descriptors fill one block. The file is
+ * sparse, so this costs nothing; a disk is cut from it (`disk-fit.ts`) instead of being grown in the guest. */
+const BASE_GROUPS = 128;
+/** Bytes of a group's descriptor in a file system without the feature `64bit`. */
+export const DESCRIPTOR_SIZE = 32;
 /** One inode per 16 KiB in every group, those included that the guest adds when it grows the disk. */
 const INODES_PER_GROUP = BLOCKS_PER_GROUP / 4;
 /** What one bitmap block can describe. */
@@ -24,40 +29,54 @@ const INLINE_SYMLINK = 59;
 export interface RootfsPlan {
   blocks: number;
   inodes: number;
+  /** Where the journal begins, in blocks: as early as it can, so that what follows can be cut off. */
+  journalBlock: number;
   /** Bytes that will be sent to mke2fs, roughly; for progress. */
   contentBytes: number;
 }
 
-/** Sums up the tree and rounds up to whole block groups, so that the guest can grow it cheaply. */
+/** Sums up the tree. The inodes suffice also when the disk is no larger than the tree needs. */
 export function planRootfs(tree: ImageTree): RootfsPlan {
   const need = measure(tree);
   const inodesNeeded = Math.ceil(need.inodes * 1.2) + 64;
-  for (let groups = 2; ; groups++) {
+  for (let groups = GROUPS_PER_FLEX; ; groups += GROUPS_PER_FLEX) {
     // Many small files in a small image: rather more inodes in a group than a much larger disk.
     const perGroup = Math.max(INODES_PER_GROUP, Math.ceil(inodesNeeded / groups / 16) * 16);
     if (perGroup > MAX_INODES_PER_GROUP) continue;
     const available = groups * BLOCKS_PER_GROUP - overheadBlocks(groups, perGroup);
     // 3 % and 8 MiB of slack for extent blocks and what the guest writes before it has grown the disk.
     if (available >= need.blocks * 1.03 + 2048) {
-      return { blocks: groups * BLOCKS_PER_GROUP, inodes: groups * perGroup, contentBytes: need.bytes };
+      const all = Math.max(groups, BASE_GROUPS);
+      return {
+        blocks: all * BLOCKS_PER_GROUP,
+        inodes: all * perGroup,
+        journalBlock: copyBlocks(all) + GROUPS_PER_FLEX * groupBlocks(perGroup),
+        contentBytes: need.bytes,
+      };
     }
   }
 }
 
-/** Superblocks, descriptors, those kept for growth, bitmaps, inode tables and the journal. */
+/** Superblocks, descriptors, bitmaps, inode tables and the journal. */
 function overheadBlocks(groups: number, inodesPerGroup: number): number {
-  const descriptors = Math.ceil((groups * 64) / BLOCK_SIZE);
-  const reserved = Math.ceil(((MAX_BLOCKS / BLOCKS_PER_GROUP) * 64) / BLOCK_SIZE);
   let copies = 0;
   for (let group = 0; group < groups; group++) if (hasSuperblock(group)) copies++;
-  const perGroup = 2 + Math.ceil((inodesPerGroup * INODE_SIZE) / BLOCK_SIZE);
-  return (
-    copies * (1 + descriptors + reserved) + groups * perGroup + (JOURNAL_MIB * 2 ** 20) / BLOCK_SIZE + 64
-  );
+  const journal = (JOURNAL_MIB * 2 ** 20) / BLOCK_SIZE;
+  return copies * copyBlocks(groups) + groups * groupBlocks(inodesPerGroup) + journal + 64;
+}
+
+/** A copy of the superblock and the descriptors after it. */
+function copyBlocks(groups: number): number {
+  return 1 + Math.ceil((groups * DESCRIPTOR_SIZE) / BLOCK_SIZE);
+}
+
+/** Bitmaps and inode table of one group. */
+function groupBlocks(inodesPerGroup: number): number {
+  return 2 + Math.ceil((inodesPerGroup * INODE_SIZE) / BLOCK_SIZE);
 }
 
 /** sparse_super: copies stand in groups 0, 1 and powers of 3, 5 and 7. */
-function hasSuperblock(group: number): boolean {
+export function hasSuperblock(group: number): boolean {
   if (group < 2) return true;
   return [3, 5, 7].some((base) => {
     let power = base;

@@ -16,7 +16,7 @@
 
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
-import type { ImageStore, RootfsHold } from '@sandlot/images';
+import { type DiskFit, fitDisk, type ImageStore, type RootfsHold } from '@sandlot/images';
 import type { ExecStart, GuestInit, GuestInitResult, NodeSandboxSpec, StartStage } from '@sandlot/protocol';
 import type { Machine, VmmDriver } from '@sandlot/vmm';
 import { GuestClient } from '../guest/guest-client.js';
@@ -84,6 +84,7 @@ export async function startSandbox(
     // Its failure is reported where it is awaited, also when the restore fails first.
     policy.catch(() => {});
     signal.throwIfAborted();
+    const disk = await fitDisk(hold.path, spec.diskBytes);
     const machine = await timed('restore', progress, async () => {
       const folder = parts.records.machineFolderOf(spec.sandboxId);
       undo.push('machine folder', () => rm(folder, { recursive: true, force: true }));
@@ -93,7 +94,11 @@ export async function startSandbox(
           id: spec.sandboxId,
           folder,
           template,
-          disk: { backingPath: hold.path, sizeBytes: Math.max(spec.diskBytes, hold.sizeBytes) },
+          disk: {
+            backingPath: hold.path,
+            sizeBytes: disk.sizeBytes,
+            ...(disk.head ? { head: disk.head } : {}),
+          },
           network: network.machine,
           ...(network.runAs ? { runAs: network.runAs } : {}),
         },
@@ -111,7 +116,7 @@ export async function startSandbox(
     }
     const guest = new GuestClient(machine.ports);
     undo.push('guest connection', async () => guest.close());
-    await timed('mount', progress, () => initGuest(spec, hold, guest, progress, signal));
+    await timed('mount', progress, () => initGuest(spec, hold, disk, guest, progress, signal));
     await timed('ready', progress, async () => {
       await policy;
       await runStartCommand(spec, hold, guest, progress);
@@ -154,6 +159,7 @@ async function acquireNetwork(
 async function initGuest(
   spec: NodeSandboxSpec,
   hold: RootfsHold,
+  disk: DiskFit,
   guest: GuestClient,
   progress: StartProgress,
   signal: AbortSignal,
@@ -170,7 +176,7 @@ async function initGuest(
     image: { env, user, workingDir, entrypoint, cmd },
     env: spec.env,
     secrets: spec.secrets,
-    growRoot: true,
+    growRoot: disk.mustGrow,
     cpuLimit: 0,
   };
   const connectedMs = performance.now();

@@ -1,7 +1,7 @@
 /**
- * Makes the private disk of a machine: an empty qcow2 over a read-only raw file. Written here and
- * not by `qemu-img`, because four clusters of zeroes and numbers are not worth a process in the path
- * of every start. `qemu-img check` reads it in the tests.
+ * Makes the private disk of a machine: a qcow2 over a read-only raw file, empty but for the first
+ * bytes if they are given. Written here and not by `qemu-img`, because a few clusters of zeroes and
+ * numbers are not worth a process in the path of every start. `qemu-img check` reads it in the tests.
  * Format: https://www.qemu.org/docs/master/interop/qcow2.html
  */
 import { open } from 'node:fs/promises';
@@ -10,9 +10,13 @@ import { VmmError } from '../driver.js';
 const clusterBits = 16;
 const clusterBytes = 1 << clusterBits;
 const headerBytes = 104;
+/** The host's disk is written in blocks of this size. */
+const blockBytes = 4096;
 const backingFormatExtension = 0xe2792aca;
 /** Bytes that one cluster of the second-level table maps: 8,192 entries of a cluster each. */
 const bytesPerL1Entry = (clusterBytes / 8) * clusterBytes;
+/** In a table's entry: the cluster's refcount is one, so it may be written in place. */
+const onlyUser = 1n << 63n;
 /** Longest name of a backing file that the format allows. */
 const maxBackingName = 1023;
 
@@ -22,10 +26,12 @@ export interface OverlaySpec {
   backingPath: string;
   /** Size the guest sees: a multiple of 512. */
   sizeBytes: number;
+  /** Bytes that the disk begins with instead of those of the file below: at most one cluster (64 KiB). */
+  head?: Uint8Array;
 }
 
-/** The whole content of an empty overlay. Pure. Throws {@link VmmError} `disk-failed` for what the format cannot say. */
-export function encodeOverlay(spec: OverlaySpec): Buffer {
+/** The overlay file. `firstCluster`: what its first cluster holds, if that is not the file's below. Pure. Throws {@link VmmError} `disk-failed` for what the format cannot say. */
+export function encodeOverlay(spec: OverlaySpec, firstCluster?: Uint8Array): Buffer {
   const name = Buffer.from(spec.backingPath);
   if (name.length > maxBackingName) {
     throw new VmmError('disk-failed', `the path of the rootfs is longer than ${maxBackingName} bytes`);
@@ -36,7 +42,8 @@ export function encodeOverlay(spec: OverlaySpec): Buffer {
   const l1Entries = Math.ceil(spec.sizeBytes / bytesPerL1Entry);
   const l1Clusters = Math.ceil((l1Entries * 8) / clusterBytes);
   const [refcountTable, refcountBlock, l1Table] = [1, 2, 3];
-  const clusters = l1Table + l1Clusters;
+  const [l2Table, data] = [l1Table + l1Clusters, l1Table + l1Clusters + 1];
+  const clusters = l1Table + l1Clusters + (firstCluster ? 2 : 0);
   const file = Buffer.alloc(clusters * clusterBytes);
 
   file.writeUInt32BE(0x514649fb, 0); // 'QFI' 0xfb
@@ -65,28 +72,57 @@ export function encodeOverlay(spec: OverlaySpec): Buffer {
   for (let cluster = 0; cluster < clusters; cluster++) {
     file.writeUInt16BE(1, refcountBlock * clusterBytes + cluster * 2);
   }
+  if (firstCluster) {
+    file.writeBigUInt64BE(onlyUser | BigInt(l2Table * clusterBytes), l1Table * clusterBytes);
+    file.writeBigUInt64BE(onlyUser | BigInt(data * clusterBytes), l2Table * clusterBytes);
+    file.set(firstCluster, data * clusterBytes);
+  }
   return file;
 }
 
 /** Writes a new overlay at `path`, readable and writable by its owner alone. Throws {@link VmmError}. */
 export async function createOverlay(path: string, spec: OverlaySpec): Promise<void> {
-  const content = encodeOverlay(spec);
   try {
+    const content = encodeOverlay(spec, spec.head && (await readFirstCluster(spec.backingPath, spec.head)));
     const file = await open(path, 'wx', 0o600);
     try {
-      // Only what is not zero, so that an idle overlay takes three blocks of the host's disk.
       await file.truncate(content.length);
-      const used = [0, 1, 2].map((cluster) => cluster * clusterBytes);
-      for (const offset of used) await file.write(content, offset, 4096, offset);
+      for (const [from, to] of nonZeroRuns(content)) await file.write(content, from, to - from, from);
     } finally {
       await file.close();
     }
   } catch (error) {
+    if (error instanceof VmmError) throw error;
     const code = (error as NodeJS.ErrnoException).code;
     throw new VmmError(
       code === 'ENOSPC' || code === 'EDQUOT' ? 'no-space' : 'disk-failed',
       `the overlay ${path} could not be made: ${(error as Error).message}`,
       { cause: error },
     );
+  }
+}
+
+/** The first cluster of the file below, with `head` in its place. */
+async function readFirstCluster(backingPath: string, head: Uint8Array): Promise<Buffer> {
+  if (head.length > clusterBytes) throw new VmmError('disk-failed', `a head of ${head.length} bytes`);
+  const cluster = Buffer.alloc(clusterBytes);
+  const file = await open(backingPath, 'r');
+  try {
+    await file.read(cluster, 0, clusterBytes, 0);
+  } finally {
+    await file.close();
+  }
+  cluster.set(head);
+  return cluster;
+}
+
+/** Where there is something to write, in whole blocks: an idle overlay takes a few blocks of the host's disk. */
+function* nonZeroRuns(content: Buffer): Generator<[from: number, to: number]> {
+  const zeros = Buffer.alloc(blockBytes);
+  for (let from = 0; from < content.length; ) {
+    let to = from;
+    while (to < content.length && !content.subarray(to, to + blockBytes).equals(zeros)) to += blockBytes;
+    if (to > from) yield [from, to];
+    from = to + blockBytes;
   }
 }
