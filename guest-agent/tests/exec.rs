@@ -248,7 +248,21 @@ fn signals_reach_the_group_once_for_each_id() {
         assert_eq!(host.call("POST", "/exec/sig/signal?signal=10&signalId=y", "").await.status, 200);
         assert_eq!(exec.ended().await.end["exitCode"], 9);
         assert_eq!(host.call("POST", "/exec/sig/signal?signal=10", "").await.status, 409);
+        // Sent again by a client that got no answer the first time.
+        assert_eq!(host.call("POST", "/exec/sig/signal?signal=10&signalId=y", "").await.status, 200);
         assert_eq!(host.call("POST", "/exec/sig/signal?signal=65", "").await.status, 400);
+    });
+}
+
+#[test]
+fn a_session_is_told_as_started_once_it_has_begun_its_own_work() {
+    with_agent("settled", |agent| async move {
+        let host = agent.connect().await;
+        let busy = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
+        let script = format!("{busy}; trap 'exit 5' TERM; sleep 20");
+        let exec = host.exec(json!({ "argv": ["sh", "-c", script], "sessionId": "s" })).await;
+        assert_eq!(host.call("POST", "/exec/s/signal?signal=15&signalId=x", "").await.status, 200);
+        assert_eq!(exec.ended().await.end["exitCode"], 5);
     });
 }
 

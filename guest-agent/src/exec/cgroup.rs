@@ -28,10 +28,17 @@ const LINGERING_MAX: usize = 4_096;
 /// How long ended groups and their processes are left before the next look.
 const SWEEP_PAUSE: Duration = Duration::from_millis(500);
 
+/// Groups made ahead: making one is a good part of what a first command costs, and those that the template
+/// holds cost nothing at all. Each is used once, because a user may have set limits in it.
+const SPARE_COUNT: usize = 8;
+/// So few left are filled up, when no command waits.
+const SPARE_LOW: usize = 3;
+
 /// The mounted hierarchy.
 pub struct Cgroups {
     sandbox: OwnedFd,
     next: Cell<u64>,
+    spare: RefCell<Vec<Rc<ExecCgroup>>>,
     lingering: RefCell<Vec<Rc<ExecCgroup>>>,
     released: Notify,
 }
@@ -56,7 +63,15 @@ impl Cgroups {
         let sandbox = make_folder(&root, c"sandbox")?;
         // Memory alone: each more makes a new group, and so each exec, slower.
         let _ = write_file(&sandbox, "cgroup.subtree_control", "+memory");
-        Ok(Cgroups { sandbox, next: Cell::new(1), lingering: RefCell::default(), released: Notify::new() })
+        let cgroups = Cgroups {
+            sandbox,
+            next: Cell::new(1),
+            spare: RefCell::default(),
+            lingering: RefCell::default(),
+            released: Notify::new(),
+        };
+        cgroups.fill_spare(SPARE_COUNT)?;
+        Ok(cgroups)
     }
 
     /// Limits all execs together to a fraction of one CPU or more.
@@ -66,8 +81,23 @@ impl Cgroups {
         write_file(&self.sandbox, "cpu.max", &format!("{quota} {PERIOD_US}"))
     }
 
-    /// A new group.
-    pub fn create(&self) -> io::Result<Rc<ExecCgroup>> {
+    /// A group that nothing has been in.
+    pub fn take(&self) -> io::Result<Rc<ExecCgroup>> {
+        match self.spare.borrow_mut().pop() {
+            Some(group) => Ok(group),
+            None => self.create(),
+        }
+    }
+
+    fn fill_spare(&self, count: usize) -> io::Result<()> {
+        while self.spare.borrow().len() < count {
+            let group = self.create()?;
+            self.spare.borrow_mut().push(group);
+        }
+        Ok(())
+    }
+
+    fn create(&self) -> io::Result<Rc<ExecCgroup>> {
         let number = self.next.get();
         self.next.set(number + 1);
         let name = os::c_string(number.to_string())?;
@@ -82,7 +112,7 @@ impl Cgroups {
         self.released.notify_one();
     }
 
-    /// Removes groups that have become empty, for ever.
+    /// Removes groups that have become empty and makes new ones, for ever.
     pub async fn sweep(&self, reaper: &Reaper) {
         loop {
             tokio::select! {
@@ -95,6 +125,10 @@ impl Cgroups {
             // Beyond the limit the oldest are left to the kernel.
             waiting.drain(..waiting.len().saturating_sub(LINGERING_MAX));
             self.lingering.borrow_mut().splice(0..0, waiting);
+            if self.spare.borrow().len() < SPARE_LOW {
+                // Without them the next command makes its own.
+                let _ = self.fill_spare(SPARE_COUNT);
+            }
         }
     }
 }

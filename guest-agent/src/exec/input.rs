@@ -64,12 +64,14 @@ impl Input {
     /// applied before is acknowledged and nothing is written.
     pub async fn feed(&self, bytes: &[u8], end: bool, id: Option<&str>) -> Result<(), InputRefused> {
         let mut slot = self.writer.lock().await;
+        // A repeated one may come after the input has ended by it.
+        if self.applied.has(id) {
+            return Ok(());
+        }
         if !self.is_open.get() || slot.is_none() {
             return Err(InputRefused::NotOpen);
         }
-        if !self.applied.is_new(id) {
-            return Ok(());
-        }
+        self.applied.note(id);
         let Some(writer) = slot.as_ref() else {
             return Err(InputRefused::NotOpen);
         };

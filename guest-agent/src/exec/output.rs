@@ -203,6 +203,11 @@ impl Reader {
         }
     }
 
+    /// There is nothing to take, and nothing has ended.
+    pub fn is_empty(&self) -> bool {
+        self.queue.borrow().is_empty() && !self.finished.get() && !self.closed.get()
+    }
+
     /// It was let go because it did not read while others waited.
     pub fn was_dropped(&self) -> bool {
         self.closed.get()

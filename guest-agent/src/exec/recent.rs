@@ -13,13 +13,17 @@ const ID_MAX_BYTES: usize = 128;
 pub struct RecentIds(RefCell<(HashSet<String>, VecDeque<String>)>);
 
 impl RecentIds {
-    /// Notes an id; false when it was known. No id at all is always new.
-    pub fn is_new(&self, id: Option<&str>) -> bool {
-        let Some(id) = id else { return true };
-        let id: String = id.chars().take(ID_MAX_BYTES).collect();
+    /// It was noted. No id at all never was.
+    pub fn has(&self, id: Option<&str>) -> bool {
+        id.is_some_and(|id| self.0.borrow().0.contains(&cut(id)))
+    }
+
+    /// Notes an id.
+    pub fn note(&self, id: Option<&str>) {
+        let Some(id) = id.map(cut) else { return };
         let (known, order) = &mut *self.0.borrow_mut();
         if !known.insert(id.clone()) {
-            return false;
+            return;
         }
         order.push_back(id);
         if order.len() > REMEMBERED_MAX {
@@ -27,8 +31,11 @@ impl RecentIds {
                 known.remove(&oldest);
             }
         }
-        true
     }
+}
+
+fn cut(id: &str) -> String {
+    id.chars().take(ID_MAX_BYTES).collect()
 }
 
 #[cfg(test)]
@@ -38,13 +45,14 @@ mod tests {
     #[test]
     fn knows_an_id_until_many_others_came() {
         let ids = RecentIds::default();
-        assert!(ids.is_new(Some("a")));
-        assert!(!ids.is_new(Some("a")));
-        assert!(ids.is_new(None));
-        assert!(ids.is_new(None));
+        assert!(!ids.has(Some("a")));
+        ids.note(Some("a"));
+        assert!(ids.has(Some("a")));
+        ids.note(None);
+        assert!(!ids.has(None));
         for number in 0..REMEMBERED_MAX {
-            assert!(ids.is_new(Some(&number.to_string())));
+            ids.note(Some(&number.to_string()));
         }
-        assert!(ids.is_new(Some("a")));
+        assert!(!ids.has(Some("a")));
     }
 }

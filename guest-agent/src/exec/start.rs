@@ -95,7 +95,7 @@ struct Running {
 fn run(agent: &Rc<Agent>, spec: &ExecStart) -> Result<Running, CannotRun> {
     let plan = make_plan(agent, spec)?;
     let group = match &agent.cgroups {
-        Some(cgroups) => Some(cgroups.create().map_err(|error| {
+        Some(cgroups) => Some(cgroups.take().map_err(|error| {
             CannotRun::refused(format!("cannot make a cgroup for the command: {}", plain_reason(&error)))
         })?),
         None => None,

@@ -12,6 +12,7 @@ use super::command::Exec;
 use super::contract::{ExecStart, PtySize, StartCommandAnswer};
 use super::frame::{Frame, FrameReader, SPEC_MAX_BYTES, kind};
 use super::input::InputRefused;
+use super::output::Reader;
 use super::pty;
 use super::registry::RUNNING_MAX;
 use super::start::{self, Life};
@@ -29,6 +30,9 @@ const SPEC_TIMEOUT: Duration = Duration::from_secs(30);
 const INPUT_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Longest session id.
 const SESSION_ID_MAX_BYTES: usize = 128;
+/// Longest that the start of a session is kept back.
+const SETTLE_MAX: Duration = Duration::from_millis(250);
+const SETTLE_POLL: Duration = Duration::from_millis(5);
 /// Highest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
 
@@ -72,6 +76,7 @@ pub async fn post_exec(agent: Rc<Agent>, window: Rc<InputWindow>, body: RecvStre
         Err(_) => return answer.refuse(&CallError::invalid("no command came within 30 seconds")),
     };
     let known = spec.session_id.as_deref().and_then(|id| agent.execs.find(id));
+    let is_new = known.is_none();
     let exec = match known {
         Some(exec) => exec,
         None => {
@@ -85,7 +90,7 @@ pub async fn post_exec(agent: Rc<Agent>, window: Rc<InputWindow>, body: RecvStre
     let _room = exec.input.is_open().then(|| window.reserve());
     let end_is_eof = spec.stdin || spec.pty.is_some();
     let carried = match answer.stream(&[("sandlot-exec-id", exec.id.clone())]) {
-        Ok(stream) => carry(&exec, stream, frames, end_is_eof).await,
+        Ok(stream) => carry(&exec, stream, frames, Carry { end_is_eof, is_new }).await,
         Err(_) => Err(StreamGone),
     };
     if carried.is_err() && !exec.session && !exec.is_start_command {
@@ -108,7 +113,7 @@ pub async fn post_attach(
     let _room = exec.input.is_open().then(|| window.reserve());
     if let Ok(stream) = answer.stream(&[("sandlot-exec-id", exec.id.clone())]) {
         // When this reader leaves, the command goes on.
-        let _ = carry(&exec, stream, FrameBody::new(body), false).await;
+        let _ = carry(&exec, stream, FrameBody::new(body), Carry { end_is_eof: false, is_new: false }).await;
     }
 }
 
@@ -139,14 +144,17 @@ pub fn post_signal(agent: &Agent, id: &str, query: &Query) -> Result<Done, CallE
     if !(1..=SIGNAL_MAX).contains(&signal) {
         return Err(CallError::invalid(format!("signal {signal} does not exist: 1 to {SIGNAL_MAX}")));
     }
+    let signal_id = query.text("signalId")?;
+    // A repeated one may come after the command has ended of it.
+    if exec.signals.has(signal_id) {
+        return Ok(Done {});
+    }
     if exec.reaped.get() {
         let message = format!("exec {id} has ended");
         return Err(CallError::new(StatusCode::CONFLICT, "ESRCH", message));
     }
-    if exec.signals.is_new(query.text("signalId")?) {
-        os::kill(-exec.pid, signal)
-            .map_err(|error| CallError::from_io(format!("signal exec {id}"), &error))?;
-    }
+    os::kill(-exec.pid, signal).map_err(|error| CallError::from_io(format!("signal exec {id}"), &error))?;
+    exec.signals.note(signal_id);
     Ok(Done {})
 }
 
@@ -219,15 +227,26 @@ fn find(agent: &Agent, id: &str) -> Result<Rc<Exec>, CallError> {
     })
 }
 
+/// How one stream is carried.
+struct Carry {
+    /// The end of the request's body is the end of the command's input.
+    end_is_eof: bool,
+    /// The command has been started by this stream.
+    is_new: bool,
+}
+
 /// Carries frames both ways until the command's end was sent. `Err` when the host went away before.
 async fn carry(
     exec: &Rc<Exec>,
     mut stream: SendStream<Bytes>,
     frames: FrameBody,
-    end_is_eof: bool,
+    Carry { end_is_eof, is_new }: Carry,
 ) -> Result<(), StreamGone> {
     let reader = exec.output.attach();
     let sending = async {
+        if is_new && exec.session {
+            settled(exec, &reader).await;
+        }
         body::send_all(&mut stream, exec.start_frame()).await?;
         loop {
             let frame = tokio::select! {
@@ -258,6 +277,24 @@ async fn carry(
     };
     exec.output.detach(&reader);
     carried
+}
+
+/// Waits until the program has begun its own work: it has written, waits for something, or has ended; a busy
+/// one is given [`SETTLE_MAX`]. Clients signal a session as soon as they hear that it has started, and a shell
+/// that is still loading its libraries would die of what it was about to catch. Holds up nothing but the news.
+async fn settled(exec: &Exec, reader: &Reader) {
+    let give_up = tokio::time::Instant::now() + SETTLE_MAX;
+    while reader.is_empty() && is_loading(exec.pid) && tokio::time::Instant::now() < give_up {
+        tokio::time::sleep(SETTLE_POLL).await;
+    }
+}
+
+/// It is on a CPU or waits for the disk, and nothing else.
+fn is_loading(pid: i32) -> bool {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it, in parentheses, may contain anything.
+    let state = stat.iter().rposition(|&byte| byte == b')').and_then(|end| stat.get(end + 2));
+    matches!(state, Some(b'R' | b'D'))
 }
 
 /// The host sent something that is no exec frame, or its stream broke.

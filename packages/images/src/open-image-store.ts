@@ -20,7 +20,8 @@ import { type Collectable, crossCheck, isInUse, pruneAll, sweep } from './store/
 import { StoreFiles } from './store/files.js';
 import { Mutex } from './store/mutex.js';
 import { type ImageRecord, Records, toStoredImage } from './store/records.js';
-import { RootfsStore, rootfsKeyOf } from './store/rootfs-store.js';
+import { rootfsKeyOf } from './store/rootfs-key.js';
+import { RootfsStore } from './store/rootfs-store.js';
 import { type SharedRun, SingleFlight } from './store/single-flight.js';
 import { lockStore } from './store/store-lock.js';
 import { ImageError, type ImageStore, type PullOptions, type RootfsHold, type StoredImage } from './store.js';

@@ -1,8 +1,8 @@
 /** The life of content: holds, removal, two runs at once, a full disk, and what a crash may leave. */
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdir, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, readdir, readFile, rename, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { openImageStore } from '../src/open-image-store.js';
@@ -216,6 +216,32 @@ describe('a restart', () => {
     expect(await second.holders()).toEqual(['sandbox']);
     expect(await second.isReady('a')).toBe(true);
     expect((await second.acquire('a', 'other')).path).toBe(path);
+  });
+
+  test('what an older version built is built anew, and stays for who holds it', async () => {
+    const root = join(await scratchFolder(), 'store');
+    const first = await openImageStore({ root });
+    const image = await first.importArchive(streamOf(tarOf('x')), 'a');
+    const { path } = await first.acquire('a', 'old');
+    await first.close();
+    // As that version would have named it: in the file, the image's record and the hold.
+    const [name, older] = [basename(path, '.ext4'), 'f'.repeat(40)];
+    await rename(path, join(root, `rootfs/${older}.ext4`));
+    await rename(join(root, `rootfs/${name}.json`), join(root, `rootfs/${older}.json`));
+    const records = [`images/${image.digest.replace(':', '-')}.json`];
+    for (const hold of await readdir(join(root, 'holds'))) records.push(`holds/${hold}`);
+    for (const record of records) {
+      const text = await readFile(join(root, record), 'utf8');
+      expect(text).toContain(name);
+      await writeFile(join(root, record), text.replaceAll(name, older));
+    }
+    const second = await scratchStore({ root });
+    expect(await second.isReady('a')).toBe(false);
+    expect((await second.acquire('a', 'new')).path).toBe(path);
+    expect((await stat(join(root, `rootfs/${older}.ext4`))).size).toBeGreaterThan(0);
+    await second.release('old');
+    await second.prune();
+    await expect(stat(join(root, `rootfs/${older}.ext4`))).rejects.toMatchObject({ code: 'ENOENT' });
   });
 
   test('sweeps what a crash left, and forgets content that is damaged', async () => {

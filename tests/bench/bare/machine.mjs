@@ -101,9 +101,12 @@ export function quantile(sample, part) {
 function buildArguments(bare, files, incoming) {
   const { host, template } = bare;
   const acceleration =
-    host.accelerator === 'kvm' ? ['-accel', 'kvm', '-cpu', 'host'] : ['-accel', 'tcg', '-cpu', 'max'];
+    host.accelerator === 'kvm'
+      ? ['-accel', 'kvm', '-cpu', 'host']
+      : ['-accel', 'tcg', '-cpu', 'max,erms=off,fsrm=off,fzrm=off,fsrs=off'];
   const memory = incoming ? 'share=off,readonly=on,rom=off' : 'share=on';
-  const clock = host.accelerator === 'kvm' ? '' : ` tsc_early_khz=${host.tscKhz} tsc=reliable`;
+  const clock =
+    host.accelerator === 'kvm' ? '' : ` tsc_early_khz=${host.tscKhz} tsc=reliable mitigations=off`;
   const kernel = path.join(guest, existsSync(path.join(guest, 'vmlinux')) ? 'vmlinux' : 'vmlinuz');
   const disk = incoming
     ? `driver=qcow2,node-name=disk,file.driver=file,file.filename=${files.overlay}`

@@ -5,6 +5,7 @@
 import { rm } from 'node:fs/promises';
 import type { ImageConfig, StoredImage } from '../store.js';
 import type { StoreFiles } from './files.js';
+import { rootfsKeyOf } from './rootfs-key.js';
 
 /** One image. */
 export interface ImageRecord {
@@ -56,8 +57,10 @@ export class Records {
   constructor(private readonly files: StoreFiles) {}
 
   async load(): Promise<void> {
-    for (const image of await this.files.readAllJson<ImageRecord>('images'))
-      this.images.set(image.digest, image);
+    for (const image of await this.files.readAllJson<ImageRecord>('images')) {
+      // An older version of us built it in another way; what runs holds the old file by its own name.
+      this.images.set(image.digest, { ...image, rootfsKey: rootfsKeyOf(image.diffIds) });
+    }
     for (const ref of await this.files.readAllJson<RefRecord>('refs')) {
       if (this.images.has(ref.digest)) this.refs.set(ref.reference, ref);
       else await rm(this.files.ref(ref.reference), { force: true });

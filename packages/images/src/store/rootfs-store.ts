@@ -2,14 +2,12 @@
  * Built root file systems by key, where the key is a hash of all that the build depends on: images with the same
  * layers share one file. Builds run once at a time per key, and a few at most on a host. Used by the store.
  */
-import { createHash } from 'node:crypto';
 import { rm, stat } from 'node:fs/promises';
 import { toImageError } from '../fault.js';
 import type { EarlyIndexes } from '../layer/early-index.js';
 import type { ImageLimits } from '../limits.js';
 import type { ChildUser } from '../process/child.js';
 import { buildRootfs } from '../rootfs/build-rootfs.js';
-import { BUILD_VERSION } from '../rootfs/make-filesystem.js';
 import type { StoreFiles } from './files.js';
 import type { ImageRecord, RootfsRecord } from './records.js';
 import { type Caller, type SharedRun, SingleFlight } from './single-flight.js';
@@ -17,12 +15,6 @@ import { Slots } from './slots.js';
 
 /** Builds that run at once: each keeps one core busy and needs the disk. */
 const PARALLEL_BUILDS = 2;
-
-/** Name of the rootfs of these layers. */
-export function rootfsKeyOf(diffIds: string[]): string {
-  const input = JSON.stringify({ version: BUILD_VERSION, diffIds });
-  return createHash('sha256').update(input).digest('hex').slice(0, 40);
-}
 
 /** See the file's head. */
 export class RootfsStore {

@@ -112,7 +112,7 @@ describe('buildQemuArgv', () => {
   });
 
   it('uses the accelerator it is told to', () => {
-    expect(valuesOf(buildQemuArgv(restore), '-cpu')).toEqual(['max']);
+    expect(valuesOf(buildQemuArgv(restore), '-cpu')).toEqual(['max,erms=off,fsrm=off,fzrm=off,fsrs=off']);
     const kvm = buildQemuArgv({
       ...restore,
       acceleration: { kind: 'kvm', cpuModel: 'host,-arch-capabilities' },
