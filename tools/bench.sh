@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 tools/setup/all.sh --test || exit 1
 
 folder=$PWD/.cache/bench
-mkdir -p "$folder/home"
-export HOME=$folder/home SANDLOT_DATA=$folder/data SANDLOT_URL=http://127.0.0.1:7177
+mkdir -p "$folder"
+export XDG_CONFIG_HOME=$folder/config SANDLOT_DATA=$folder/data SANDLOT_URL=http://127.0.0.1:7177
 trap './bin/sandlot down >&2' EXIT
 ./bin/sandlot up --detach --listen 127.0.0.1:7177 --guest-assets "$PWD/.cache/guest" \
   --cpu-overcommit 64 --memory-overcommit 16 --disk-overcommit 100 >&2 || exit 1

@@ -31,10 +31,7 @@ export function causeOfMachineEnd(end: MachineEnd): EndCause {
           'The host ran out of memory and ended the machine. Lower --memory-overcommit or run fewer sandboxes.',
       };
     case 'killed':
-      return {
-        reason: 'MACHINE_ENDED',
-        message: `The machine's process was killed from outside (${end.detail}).`,
-      };
+      return { reason: 'MACHINE_ENDED', message: `It was not ended by us: ${end.detail}.` };
     case 'found-gone':
       return {
         reason: 'MACHINE_ENDED',
@@ -55,8 +52,23 @@ const pullCodes = new Set([
   'truncated',
 ]);
 
+/** A start failed because its machine ended, or because its guest is not well: says what the host can see of it. */
+export class MachineFailedError extends Error {
+  override name = 'MachineFailedError';
+  constructor(
+    message: string,
+    readonly end: MachineEnd | undefined,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
+
 /** Why a start failed. */
 export function causeOfStartError(error: unknown): EndCause {
+  if (error instanceof MachineFailedError && error.end?.cause === 'host-out-of-memory') {
+    return causeOfMachineEnd(error.end);
+  }
   const message = error instanceof Error ? error.message : String(error);
   if (error instanceof ImageError && error.code !== 'no-space') {
     return { reason: pullCodes.has(error.code) ? 'IMAGE_PULL_FAILED' : 'IMAGE_INVALID', message };
