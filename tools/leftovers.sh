@@ -14,7 +14,7 @@ list() {
   ip -o link show 2>/dev/null | awk -F': ' '$2 ~ /^(sl|tap)/ {sub(/@.*/, "", $2); print "link", $2}'
   awk '$1 ~ /^\/dev\/loop/ || $2 ~ /sandlot/ {print "mount", $2}' /proc/mounts
   losetup -n -O NAME,BACK-FILE 2>/dev/null | awk '{print "loop", $1, $2}'
-  nft list tables 2>/dev/null | awk '/sandlot|sl_/ {print "nft", $2, $3}'
+  nft list tables 2>/dev/null | awk '$3 ~ /^(sl|sandlot)/ {print "nft", $2, $3}'
 }
 
 if [ "${1:-}" != --since ]; then

@@ -124,6 +124,22 @@ class FileImageStore implements ImageStore {
     }
   }
 
+  async prepare(reference: string, options: PullOptions = {}): Promise<void> {
+    this.checkOpen();
+    const name = canonicalReference(parseReference(reference));
+    const image = this.find(name);
+    if (!image)
+      throw new ImageError('not-found', `there is no image ${reference} here; \`image ls\` lists them`);
+    const unpin = this.blobs.pin(image.digest);
+    try {
+      await this.buildOrRefetch(image, name, options);
+    } catch (error) {
+      throw toImageError(error, `preparing ${name}`);
+    } finally {
+      unpin();
+    }
+  }
+
   async isReady(reference: string): Promise<boolean> {
     const image = this.lookup(reference);
     return image !== undefined && (await this.rootfs.find(image.rootfsKey)) !== undefined;

@@ -56,6 +56,8 @@ export interface PullOptions {
 export interface ImageStore {
   /** Makes sure the image is here and its rootfs is built, and holds it for `holder` (a sandbox id) until `release(holder)`. A hold outlives the process. Concurrent requests for one image do one pull and one build. A reference that is here already is not looked up again, unless it is pulled. Throws {@link ImageError}. */
   acquire(reference: string, holder: string, options?: PullOptions): Promise<RootfsHold>;
+  /** Builds the rootfs of an image that is here, so that the next `acquire` only answers. Throws {@link ImageError}. */
+  prepare(reference: string, options?: PullOptions): Promise<void>;
   /** True if `acquire` would answer from what is here. */
   isReady(reference: string): Promise<boolean>;
   /** Drops the hold. Unknown holders are fine. */

@@ -113,8 +113,14 @@ function openImages(options: NodeAgentOptions, root: string): Promise<ImageStore
 }
 
 async function openNetworks(options: NodeAgentOptions, stateFolder: string): Promise<Networks> {
-  const canUseTaps = process.getuid?.() === 0 && existsSync('/dev/net/tun') && options.driver === 'qemu';
-  if (!canUseTaps) return openUserNetworks({ rootlessNetwork: options.rootlessNetwork });
+  const isRoot = process.getuid?.() === 0;
+  const canUseTaps = isRoot && existsSync('/dev/net/tun') && options.driver === 'qemu';
+  if (!canUseTaps) {
+    return openUserNetworks({
+      rootlessNetwork: options.rootlessNetwork,
+      ...(isRoot && options.driver === 'qemu' ? { firstUid: userNetworkUid(options.instanceId) } : {}),
+    });
+  }
   return openTapNetworks({
     instanceId: options.instanceId,
     stateFolder,
@@ -124,6 +130,11 @@ async function openNetworks(options: NodeAgentOptions, stateFolder: string): Pro
     ...(options.subnet ? { subnet: options.subnet } : {}),
     ...(options.runChildrenAs ? { runDnsAs: options.runChildrenAs } : {}),
   });
+}
+
+/** Above the uids of networks with taps (2,000,000 and up); 4,096 for each instance. */
+function userNetworkUid(instanceId: string): number {
+  return 3_000_000 + Number.parseInt(instanceId, 16) * 4_096;
 }
 
 async function listen(server: Server, socketPath: string): Promise<void> {

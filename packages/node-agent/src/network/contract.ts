@@ -23,7 +23,7 @@ export interface SandboxNetwork {
    * (QEMU cannot change it later), so apply the policy first.
    */
   readonly machine: MachineNetwork;
-  /** The identity of this sandbox's VMM process: its tap belongs to it. Undefined without root. */
+  /** The identity of this sandbox's VMM process, whose tap belongs to it. Undefined without root. */
   readonly runAs: RunAs | undefined;
   /** Address on the node, e.g. 10.77.3.4, where the node agent reaches ports of the guest; undefined without root. */
   readonly nodeAddress: string | undefined;
@@ -36,7 +36,7 @@ export interface SandboxNetwork {
 /** Enough to find it again after a restart. */
 export interface NetworkHandle {
   kind: 'tap' | 'user';
-  /** Index in the instance; names, uid and addresses follow from it. -1 for user. */
+  /** Index in the instance; names, uid and addresses follow from it. */
   index: number;
 }
 

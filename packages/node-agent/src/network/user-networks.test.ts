@@ -30,9 +30,23 @@ describe('networks without root', () => {
     await expect(network.applyPolicy(list)).rejects.toMatchObject({ code: 'unsupported' });
   });
 
+  it('give each machine of a root without taps an identity of its own', async () => {
+    const networks = openUserNetworks({ firstUid: 5_000_000 });
+    const uidOf = async () => (await networks.acquire()).runAs?.uid;
+    expect((await networks.adopt({ kind: 'user', index: 1 }))?.runAs).toEqual({
+      uid: 5_000_001,
+      gid: 5_000_001,
+    });
+    const first = await networks.acquire();
+    expect([first.runAs?.uid, await uidOf()]).toEqual([5_000_000, 5_000_002]);
+    await first.release();
+    expect(await uidOf()).toBe(5_000_000);
+    expect((await openUserNetworks().acquire()).runAs).toBeUndefined();
+  });
+
   it('are adopted with the policy of their record', async () => {
     const networks = openUserNetworks({ rootlessNetwork: true });
-    const network = (await networks.adopt({ kind: 'user', index: -1 }))!;
+    const network = (await networks.adopt({ kind: 'user', index: 3 }))!;
     await network.applyPolicy(none);
     await expect(network.applyPolicy(all)).rejects.toMatchObject({ code: 'unsupported' });
     expect(await networks.adopt({ kind: 'tap', index: 1 })).toBeUndefined();

@@ -1,10 +1,10 @@
 /**
- * Networks without root: QEMU's own user-mode network, inside each VMM process. Nothing on the host is made or
+ * Networks without root, or without /dev/net/tun: QEMU's own user-mode network, inside each VMM process. Nothing on the host is made or
  * changed. It maps the guest's gateway to this host's loopback, so it is off unless the operator asks for it.
  * Opened by `agent.ts`.
  */
 import type { EgressPolicy } from '@sandlot/protocol';
-import type { MachineNetwork } from '@sandlot/vmm';
+import type { MachineNetwork, RunAs } from '@sandlot/vmm';
 import { NetworkError, type NetworkHandle, type Networks, type SandboxNetwork } from './contract.js';
 import { parseEgressPolicy } from './policy/egress-entries.js';
 
@@ -12,7 +12,11 @@ import { parseEgressPolicy } from './policy/egress-entries.js';
 export interface UserNetworkOptions {
   /** Policy "all" gives network access, to this host's loopback too. Without it "all" is carried out as "none". */
   rootlessNetwork?: boolean;
+  /** As root: each VMM process gets an identity of its own, from this uid up; 4,096 of them belong to this instance. */
+  firstUid?: number;
 }
+
+const uidCount = 4_096;
 
 /** Networks without root. */
 export function openUserNetworks(options: UserNetworkOptions = {}): Networks {
@@ -23,16 +27,30 @@ export function openUserNetworks(options: UserNetworkOptions = {}): Networks {
 class UserNetworks implements Networks {
   readonly mode = 'user';
 
+  private readonly usedIndexes = new Set<number>();
+
   constructor(private readonly options: UserNetworkOptions) {}
 
   async start(): Promise<void> {}
 
   async acquire(): Promise<SandboxNetwork> {
-    return new UserNetwork(this.options.rootlessNetwork ?? false);
+    let index = 0;
+    while (this.usedIndexes.has(index)) index++;
+    if (index >= uidCount)
+      throw new NetworkError('exhausted', `${uidCount} sandboxes run on this node already`);
+    return this.open(index, false);
   }
 
   async adopt(handle: NetworkHandle): Promise<SandboxNetwork | undefined> {
-    return handle.kind === 'user' ? new UserNetwork(this.options.rootlessNetwork ?? false, true) : undefined;
+    return handle.kind === 'user' ? this.open(handle.index, true) : undefined;
+  }
+
+  private open(index: number, adopted: boolean): UserNetwork {
+    const { firstUid, rootlessNetwork = false } = this.options;
+    this.usedIndexes.add(index);
+    const uid = firstUid === undefined ? undefined : firstUid + index;
+    const runAs = uid === undefined ? undefined : { uid, gid: uid };
+    return new UserNetwork(index, runAs, rootlessNetwork, adopted, () => this.usedIndexes.delete(index));
   }
 
   async reap(): Promise<void> {}
@@ -44,8 +62,8 @@ class UserNetworks implements Networks {
   warnings(): string[] {
     return [
       this.options.rootlessNetwork
-        ? "Without root sandboxes use QEMU's user network: they reach services on this host's loopback and in its private network, and no list of hosts can be enforced."
-        : "Without root sandboxes have no network, whatever their policy says: start with --rootless-network to turn it on (they then reach this host's loopback), or run as root.",
+        ? "Without root and /dev/net/tun sandboxes use QEMU's user network: they reach services on this host's loopback and in its private network, and no list of hosts can be enforced."
+        : "Without root and /dev/net/tun sandboxes have no network, whatever their policy says: start with --rootless-network to turn it on (they then reach this host's loopback), or run as root where /dev/net/tun is.",
     ];
   }
 
@@ -57,17 +75,20 @@ class UserNetworks implements Networks {
  * policy that is in force is accepted.
  */
 class UserNetwork implements SandboxNetwork {
-  readonly handle: NetworkHandle = { kind: 'user', index: -1 };
-  readonly runAs = undefined;
+  readonly handle: NetworkHandle;
   readonly nodeAddress = undefined;
   /** Undefined in an adopted one: the first policy is taken for the one that the machine was started with. */
   private mode: 'all' | 'none' | undefined;
   private settled: boolean;
 
   constructor(
+    index: number,
+    readonly runAs: RunAs | undefined,
     private readonly rootlessNetwork: boolean,
-    adopted = false,
+    adopted: boolean,
+    private readonly onRelease: () => void,
   ) {
+    this.handle = { kind: 'user', index };
     this.settled = adopted;
     this.mode = adopted ? undefined : 'none';
   }
@@ -94,5 +115,7 @@ class UserNetwork implements SandboxNetwork {
     this.mode = mode;
   }
 
-  async release(): Promise<void> {}
+  async release(): Promise<void> {
+    this.onRelease();
+  }
 }

@@ -1,4 +1,4 @@
-/** Images of the node, for the control plane. Pulls and imports answer with a stream of progress. */
+/** Images of the node, for the control plane. Pulls and imports leave an image that is ready to start, and answer with a stream of progress. */
 import type { ImageStore, StoredImage, StoreProgress } from '@sandlot/images';
 import type { ImageDetails, ImageInfo } from '@sandlot/protocol';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -68,14 +68,17 @@ async function streamProgress(
   const send = (line: unknown) => raw.write(`${JSON.stringify(line)}\n`);
   let lastMs = 0;
   let lastStage = '';
+  const onProgress = (progress: StoreProgress) => {
+    const now = performance.now();
+    if (progress.stage === lastStage && now - lastMs < progressIntervalMs) return;
+    lastMs = now;
+    lastStage = progress.stage;
+    send(progress);
+  };
   try {
-    const image = await work((progress) => {
-      const now = performance.now();
-      if (progress.stage === lastStage && now - lastMs < progressIntervalMs) return;
-      lastMs = now;
-      lastStage = progress.stage;
-      send(progress);
-    }, abort.signal);
+    const image = await work(onProgress, abort.signal);
+    // The user waits here for what the first create would otherwise wait for.
+    await images.prepare(image.reference, { onProgress, signal: abort.signal });
     send({ done: infoOf(await find(images, image.reference)) });
   } catch (error) {
     request.raw.resume();
