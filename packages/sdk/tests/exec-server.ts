@@ -59,6 +59,7 @@ export class ExecServer {
   url = '';
   readonly #server: http.Server;
   readonly #sockets = new Set<Socket>();
+  readonly #forgotten = new WeakSet<Socket>();
 
   private constructor(options: ExecServerOptions) {
     const self = this;
@@ -90,6 +91,10 @@ export class ExecServer {
         }),
     });
     this.#server = http.createServer((request, response) => {
+      if (this.#forgotten.has(request.socket)) {
+        request.socket.resetAndDestroy();
+        return;
+      }
       const answer = (status: number, body: unknown) => {
         request.resume();
         response.writeHead(status, { 'content-type': 'application/json' });
@@ -127,6 +132,11 @@ export class ExecServer {
     await new Promise<void>((resolve) => self.#server.listen(0, '127.0.0.1', resolve));
     self.url = `http://127.0.0.1:${(self.#server.address() as AddressInfo).port}`;
     return self;
+  }
+
+  /** Forgets every connection, as a restarted gateway between the two does: whatever comes on one is answered by a reset. */
+  forget(): void {
+    for (const socket of this.#sockets) this.#forgotten.add(socket);
   }
 
   /** Cuts every connection, as a lost network does. */

@@ -1,6 +1,15 @@
 /** Commands: output, input, results, deadlines, cancelling, re-auth, lost connections, sandboxes that end. */
+import { Code, ConnectError } from '@connectrpc/connect';
 import { afterEach, describe, expect, it } from 'vitest';
-import { AbortedError, ConnectionError, SandboxNotRunningError, Sandlot, ServerError } from '../src/index.js';
+import { fromConnectError } from '../src/exec/exec-errors.js';
+import {
+  AbortedError,
+  ConnectionError,
+  type Sandbox,
+  SandboxNotRunningError,
+  Sandlot,
+  ServerError,
+} from '../src/index.js';
 import { ExecServer, type ExecServerOptions, event, until } from './exec-server.js';
 
 let server: ExecServer;
@@ -71,7 +80,6 @@ describe('run', () => {
   });
 
   it('reports a deadline as a result, and leaves the ending to the server', async () => {
-    const { Code, ConnectError } = await import('@connectrpc/connect');
     const sandbox = await sandboxOf({
       async *start() {
         yield event.start();
@@ -310,6 +318,75 @@ describe('a lost connection', () => {
   });
 });
 
+describe('kept connections that are dead', () => {
+  const quick: ExecServerOptions = {
+    async *start() {
+      yield event.start();
+      yield event.end();
+    },
+  };
+
+  /** Gives the client a token and eight idle connections, all of which the server then forgets. */
+  async function loseIdle(sandbox: Sandbox) {
+    await sandbox.run(['x']);
+    await Promise.all(Array.from({ length: 8 }, () => sandbox.errorContext()));
+    server.forget();
+  }
+
+  it('cost a session, an attach and a call of the API one repeat, not one for each', async () => {
+    const sandbox = await sandboxOf({
+      ...quick,
+      async *attach() {
+        yield event.start();
+        yield event.end(3);
+      },
+    });
+    await loseIdle(sandbox);
+    expect((await sandbox.run(['x'], { session: true })).exitCode).toBe(0);
+    await loseIdle(sandbox);
+    expect((await (await sandbox.attach('s')).wait()).exitCode).toBe(3);
+    await loseIdle(sandbox);
+    expect(await sandbox.errorContext()).toMatchObject({ status: 'RUNNING' });
+  });
+
+  it('are a broken connection for a plain command, whichever way the system says it', async () => {
+    const sandbox = await sandboxOf(quick);
+    await loseIdle(sandbox);
+    const before = server.starts.length;
+    const error = await sandbox.run(['x']).catch((caught: unknown) => caught);
+    expect(error).toBeInstanceOf(ConnectionError);
+    expect((error as ConnectionError).code).toMatch(/^(EPIPE|ECONNRESET)$/);
+    expect((error as Error).message).toBe('exec: the connection was closed by the other side');
+    expect(server.starts).toHaveLength(before);
+    expect((await sandbox.run(['x'])).exitCode).toBe(0);
+  });
+
+  it('do not lose a signal', async () => {
+    const sandbox = await sandboxOf({
+      async *start() {
+        yield event.start();
+        await until(() => server.signals.length > 0);
+        yield event.end(0);
+      },
+    });
+    const process = await sandbox.exec(['x']);
+    await sandbox.errorContext();
+    server.forget();
+    await process.signal('SIGTERM');
+    expect((await process.wait()).exitCode).toBe(0);
+  });
+});
+
+it('an EPIPE inside an internal error of the library is a broken connection', () => {
+  const cause = Object.assign(new Error('write EPIPE'), { code: 'EPIPE' });
+  const error = fromConnectError(
+    'exec',
+    new ConnectError('write EPIPE', Code.Internal, undefined, undefined, cause),
+  );
+  expect(error).toBeInstanceOf(ConnectionError);
+  expect(error).toMatchObject({ code: 'EPIPE' });
+});
+
 describe('a refusal', () => {
   it('that passes (the node has just been started again) is waited out', async () => {
     const sandbox = await sandboxOf({
@@ -337,7 +414,6 @@ describe('a refusal', () => {
   });
 
   it('inside the stream is an error of the server', async () => {
-    const { Code, ConnectError } = await import('@connectrpc/connect');
     const sandbox = await sandboxOf({
       // biome-ignore lint/correctness/useYield: it fails at once
       async *start() {

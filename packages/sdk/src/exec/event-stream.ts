@@ -12,7 +12,7 @@ import {
   SandboxNotRunningError,
   SandlotError,
 } from '../errors.js';
-import { pause } from '../http/retry.js';
+import { pause, wasNeverSent } from '../http/retry.js';
 import type { CommandChannel } from './command-channel.js';
 
 /** Pauses between attempts to open a stream, milliseconds. */
@@ -53,7 +53,7 @@ export async function openStream(
       return await openOnce(authorized, target, signal);
     } catch (cause) {
       const error = channel.translate(what, cause, signal);
-      const { wasRefused, wasNeverSent, isStreamLoss } = channel.modules.errors;
+      const { wasRefused, isStreamLoss } = channel.modules.errors;
       if (error instanceof AuthenticationError && !reauthenticated) {
         reauthenticated = true;
         channel.refuse(authorized.entry);

@@ -14,11 +14,17 @@ import {
   ServerError,
   ValidationError,
 } from '../errors.js';
+import { connectionCodeOf, connectionText } from '../http/connection-codes.js';
 
 /** The matching {@link SandlotError}. */
 export function fromConnectError(what: string, cause: unknown, signal?: AbortSignal): SandlotError {
   if (cause instanceof SandlotError) return cause;
   if (signal?.aborted) return new AbortedError(`${what} was cancelled`, { cause: signal.reason });
+  // What the socket says goes before what the library makes of it: some losses are `internal` there.
+  const socketCode = connectionCodeOf(cause);
+  if (socketCode !== undefined) {
+    return new ConnectionError(`${what}: ${connectionText(socketCode, cause)}`, { code: socketCode, cause });
+  }
   const error = ConnectError.from(cause);
   const text = `${what}: ${error.rawMessage}`;
   const fields = { code: Code[error.code]?.toUpperCase() ?? 'UNKNOWN', cause };
@@ -44,7 +50,7 @@ export function fromConnectError(what: string, cause: unknown, signal?: AbortSig
     case Code.Unavailable:
     case Code.Aborted:
     case Code.Canceled:
-      return new ConnectionError(text, { ...fields, code: socketCode(error) ?? fields.code });
+      return new ConnectionError(text, fields);
     default:
       return new ServerError(text, fields);
   }
@@ -56,11 +62,6 @@ export function isStreamLoss(error: SandlotError): boolean {
   return error instanceof ConnectionError || error instanceof ServerError || error instanceof ValidationError;
 }
 
-/** True when the connection was never made, so that nothing can have been started. */
-export function wasNeverSent(error: SandlotError): boolean {
-  return error instanceof ConnectionError && (error.code === 'ECONNREFUSED' || error.code === 'EAI_AGAIN');
-}
-
 /**
  * True when the gateway answered before the stream began, by a plain HTTP status: nothing was
  * started. A failure inside the stream carries the stream's own content type.
@@ -69,9 +70,4 @@ export function wasRefused(error: SandlotError): boolean {
   if (!(error.cause instanceof ConnectError)) return false;
   const contentType = error.cause.metadata.get('content-type');
   return contentType !== null && !contentType.startsWith('application/connect+');
-}
-
-function socketCode(error: ConnectError): string | undefined {
-  const cause = error.cause as { code?: unknown } | undefined;
-  return typeof cause?.code === 'string' ? cause.code : undefined;
 }

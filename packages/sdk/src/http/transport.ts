@@ -6,6 +6,8 @@
 import http from 'node:http';
 import https from 'node:https';
 import { AbortedError, ConnectionError, DeadlineError } from '../errors.js';
+import { codeOf, connectionText } from './connection-codes.js';
+import { dropIdleOnLoss } from './idle-connections.js';
 
 /** One request. */
 export interface TransportRequest {
@@ -40,8 +42,8 @@ export interface Transport {
 /** Node's HTTP client. `socketPath` sends everything to a unix socket, whatever the URL's host. */
 export class NodeTransport implements Transport {
   // Many sandboxes stream at once: no limit on open connections, a small store of idle ones.
-  readonly #plain = new http.Agent({ keepAlive: true, maxFreeSockets: 32 });
-  readonly #tls = new https.Agent({ keepAlive: true, maxFreeSockets: 32 });
+  readonly #plain = dropIdleOnLoss(new http.Agent({ keepAlive: true, maxFreeSockets: 32 }));
+  readonly #tls = dropIdleOnLoss(new https.Agent({ keepAlive: true, maxFreeSockets: 32 }));
 
   constructor(readonly socketPath?: string) {}
 
@@ -188,21 +190,4 @@ function asTransportError(cause: unknown, request: TransportRequest): Error {
     code: code ?? 'CONNECTION',
     cause,
   });
-}
-
-function codeOf(cause: unknown): string | undefined {
-  if (!(cause instanceof Error)) return undefined;
-  const own = (cause as { code?: unknown }).code;
-  if (typeof own === 'string') return own;
-  // `localhost` with two addresses fails as an AggregateError; fetch hides the reason in `cause`.
-  const inner = (cause as { errors?: unknown[] }).errors?.[0] ?? cause.cause;
-  return inner === undefined ? undefined : codeOf(inner);
-}
-
-function connectionText(code: string | undefined, cause: unknown): string {
-  if (code === 'ECONNREFUSED') return 'connection refused (nothing listens there)';
-  if (code === 'ENOENT') return 'there is no such socket';
-  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return 'the host name cannot be resolved';
-  if (code === 'ECONNRESET') return 'the connection was closed by the other side';
-  return `the connection failed (${code ?? (cause instanceof Error ? cause.message : String(cause))})`;
 }

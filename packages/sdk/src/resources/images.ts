@@ -42,6 +42,7 @@ export class Images {
         method: 'POST',
         path: '/images/local:pull',
         body: { reference },
+        idempotent: true,
         timeoutMs: silenceMs,
         ...options,
       }),
