@@ -413,6 +413,17 @@ describe('a refusal', () => {
     expect((error as Error).message).toContain('its lifetime is over');
   });
 
+  it('after which the command may run (its node went away) is not repeated for a plain one', async () => {
+    const sandbox = await sandboxOf({
+      // biome-ignore lint/correctness/useYield: it fails at once
+      async *start() {
+        throw new ConnectError('the connection to the node broke', Code.Aborted);
+      },
+    });
+    await expect(sandbox.run(['x'])).rejects.toThrow(ConnectionError);
+    expect(server.starts).toHaveLength(1);
+  });
+
   it('inside the stream is an error of the server', async () => {
     const sandbox = await sandboxOf({
       // biome-ignore lint/correctness/useYield: it fails at once
