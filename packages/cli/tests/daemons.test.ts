@@ -16,14 +16,24 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { parseOptions as readControlPlaneOptions } from '../../control-plane/src/options.js';
+import { parseOptions as readNodeAgentOptions } from '../../node-agent/src/options.js';
 import type { CliContext } from '../src/context.js';
+import { buildProgram } from '../src/program.js';
 import { isStale } from '../src/up/build-time.js';
 import { type DaemonSpec, isRunning, lastLines, startDaemon } from '../src/up/daemon.js';
 import { ensureGatewayKeys } from '../src/up/keys.js';
 import { instanceIdOf, layoutOf, makeDataFolder } from '../src/up/layout.js';
 import type { LocalServer } from '../src/up/local-server.js';
 import { withLock } from '../src/up/lock.js';
-import { controlPlaneArguments, localUrlOf, mergeOptions, nodeAgentArguments } from '../src/up/options.js';
+import {
+  controlPlaneArguments,
+  type DaemonOptions,
+  daemonOptionNames,
+  localUrlOf,
+  mergeOptions,
+  nodeAgentArguments,
+} from '../src/up/options.js';
 import { hasEnded, isAlive, readReadyFile, signalProcess, startTicksOf } from '../src/up/process-identity.js';
 import { canTraverse } from '../src/up/reachable-build.js';
 import { findUser } from '../src/up/service-user.js';
@@ -293,6 +303,33 @@ describe('an instance', () => {
     expect(controlPlaneArguments(layout, { publicUrl: 'https://x' }).join(' ')).toContain(
       '--data /d/control-plane --keys /d/keys --listen 127.0.0.1:7070 --node-socket /d/run/node.sock --admin-socket /d/run/admin.sock',
     );
+  });
+
+  it('has a flag of `up` for everything that its daemons can be told', () => {
+    const program = buildProgram({} as CliContext, () => undefined);
+    const up = program.commands.find((command) => command.name() === 'up');
+    const own = ['detach', 'restart', 'ifStale', 'data', 'output'];
+    const flags = (up?.options ?? []).map((option) => option.attributeName());
+    expect(flags.filter((name) => !own.includes(name)).sort()).toEqual([...daemonOptionNames].sort());
+
+    const options = {
+      ...{ listen: '0.0.0.0:1', publicUrl: 'https://x', trustedProxy: ['10.0.0.0/8', '::1'] },
+      ...{ cpuOvercommit: 3, memoryOvercommit: 4, diskOvercommit: 5, allowPrivate: ['10.1.0.0/16'] },
+      ...{ allowHostPort: ['80', '443'], subnet: '10.77.0.0/20', rootlessNetwork: true },
+      ...{ kvm: 'never', driver: 'fake', agentBinary: '/a', prebuild: ['1x256'], guestAssets: '/g' },
+      ...{ insecureRegistry: ['r:5000'], poolSize: 2 },
+    } satisfies Required<DaemonOptions>;
+    expect(
+      readNodeAgentOptions(nodeAgentArguments(layoutOf('/d'), 'beef', options, undefined)),
+    ).toMatchObject({
+      ...{ cpuOvercommit: 3, memoryOvercommit: 4, diskOvercommit: 5, allowPrivate: ['10.1.0.0/16'] },
+      ...{ allowHostPorts: [80, 443], subnet: '10.77.0.0/20', rootlessNetwork: true, kvm: 'never' },
+      ...{ driver: 'fake', agentBinary: '/a', prebuild: [{ vcpus: 1, memoryMiB: 256 }], guestAssets: '/g' },
+      ...{ insecureRegistries: ['r:5000'], poolSize: 2 },
+    });
+    expect(readControlPlaneOptions(controlPlaneArguments(layoutOf('/d'), options)).server).toMatchObject({
+      ...{ host: '0.0.0.0', port: 1, publicUrl: 'https://x', trustedProxies: ['10.0.0.0/8', '::1'] },
+    });
   });
 
   it('is reached through loopback wherever it listens', () => {

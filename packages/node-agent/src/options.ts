@@ -82,7 +82,7 @@ export function parseOptions(argv: string[]): NodeAgentOptions {
     memoryOvercommit: positive('memory-overcommit', values['memory-overcommit']),
     diskOvercommit: positive('disk-overcommit', values['disk-overcommit']),
     allowPrivate: values['allow-private'],
-    allowHostPorts: values['allow-host-port'].map((text) => positive('allow-host-port', text)),
+    allowHostPorts: values['allow-host-port'].map(parsePort),
     subnet: values.subnet,
     rootlessNetwork: values['rootless-network'],
     runChildrenAs: values['run-children-as'] ? parseRunAs(values['run-children-as']) : undefined,
@@ -105,6 +105,13 @@ function positive(name: string, text: string): number {
   if (!(value > 0) || !Number.isFinite(value))
     throw new OptionError(`--${name} must be a number above 0, got ${text}`);
   return value;
+}
+
+function parsePort(text: string): number {
+  const port = Number(text);
+  if (!/^\d{1,5}$/.test(text) || port < 1 || port > 65_535)
+    throw new OptionError(`--allow-host-port must be a port from 1 to 65535, got ${text}`);
+  return port;
 }
 
 function parseRunAs(text: string): { uid: number; gid: number } {
