@@ -21,10 +21,12 @@ import { parseOptions as readNodeAgentOptions } from '../../node-agent/src/optio
 import type { CliContext } from '../src/context.js';
 import { buildProgram } from '../src/program.js';
 import { isStale } from '../src/up/build-time.js';
+import { checkOptions } from '../src/up/check-options.js';
 import { type DaemonSpec, isRunning, lastLines, startDaemon } from '../src/up/daemon.js';
+import { readInstance } from '../src/up/instance.js';
 import { ensureGatewayKeys } from '../src/up/keys.js';
 import { instanceIdOf, layoutOf, makeDataFolder } from '../src/up/layout.js';
-import type { LocalServer } from '../src/up/local-server.js';
+import { keepOptions, type LocalServer, prepareServer, withOptions } from '../src/up/local-server.js';
 import { withLock } from '../src/up/lock.js';
 import {
   controlPlaneArguments,
@@ -280,6 +282,22 @@ describe('an instance', () => {
       { kvm: 'auto', output: 'json', detach: true },
     );
     expect(kept).toEqual({ listen: '0.0.0.0:1', kvm: 'auto' });
+  });
+
+  it('checks new flags before anything is stopped, and keeps them only with `keepOptions`', async () => {
+    const kept = prepareServer(path.join(folder, 'data'), false);
+    expect(withOptions(kept, { output: 'json', detach: true })).toBe(kept);
+    const wanted = withOptions(kept, { listen: 'nonsense', kvm: 'never' });
+    expect(kept.url).toBe('http://127.0.0.1:7070');
+    await expect(checkOptions([wanted.nodeAgent, wanted.controlPlane])).rejects.toMatchObject({
+      message: '--listen must be HOST:PORT, got nonsense',
+      exitCode: 2,
+    });
+    await checkOptions([kept.nodeAgent, kept.controlPlane]);
+    const { layout } = kept;
+    expect(readInstance(layout.instanceFile)).toEqual(kept.instance);
+    keepOptions(withOptions(kept, { listen: '127.0.0.1:1' }));
+    expect(prepareServer(path.join(folder, 'data'), false).url).toBe('http://127.0.0.1:1');
   });
 
   it('starts its daemons with these words', () => {

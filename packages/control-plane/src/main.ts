@@ -6,13 +6,14 @@ import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { productVersion } from '@sandlot/protocol';
 import { pino } from 'pino';
 import { OptionError, parseOptions } from './options.js';
-import { startControlPlane } from './start.js';
 
 /** A stop that takes longer has gone wrong: what it did not finish is done by the next start. */
 const closeTimeoutMs = 30_000;
 
 async function main(): Promise<void> {
-  const { server, readyFile, logLevel } = parseOptions(process.argv.slice(2));
+  const { server, readyFile, logLevel, checkOnly } = parseOptions(process.argv.slice(2));
+  if (checkOnly) return;
+  const { startControlPlane } = await import('./start.js');
   const log = pino({ name: 'control-plane', level: logLevel, redact: ['req.headers.authorization'] });
   process.on('unhandledRejection', (error) => log.error({ err: error }, 'unhandled rejection'));
   const controlPlane = await startControlPlane(server, { log });

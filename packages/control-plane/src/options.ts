@@ -24,6 +24,8 @@ export interface ProcessOptions {
   server: ControlPlaneOptions;
   readyFile?: string | undefined;
   logLevel: string;
+  /** Only read the flags, then end: `up` asks so before it stops a running control plane. */
+  checkOnly: boolean;
 }
 
 /** A flag that cannot be used. */
@@ -51,6 +53,7 @@ export function parseOptions(args: readonly string[]): ProcessOptions {
     },
     readyFile: values['ready-file'],
     logLevel: parseLogLevel(values['log-level']),
+    checkOnly: values['check-options'],
   };
 }
 
@@ -68,6 +71,7 @@ function readFlags(args: readonly string[]) {
         'trusted-proxy': { type: 'string', multiple: true, default: [] },
         'ready-file': { type: 'string' },
         'log-level': { type: 'string', default: 'info' },
+        'check-options': { type: 'boolean', default: false },
       },
     });
   } catch (cause) {

@@ -1,5 +1,6 @@
 /** The node agent's command line. Read by `main.ts`; `sandlot up` writes it. */
 import { parseArgs } from 'node:util';
+import { parseCidr } from './network/policy/ipv4.js';
 
 /** Everything that can be set. */
 export interface NodeAgentOptions {
@@ -28,6 +29,8 @@ export interface NodeAgentOptions {
   prebuild: { vcpus: number; memoryMiB: number }[];
   readyFile: string | undefined;
   logLevel: string;
+  /** Only read the flags, then end: `up` asks so before it stops a running agent. */
+  checkOnly: boolean;
 }
 
 /** A flag that cannot be used; the message names it. */
@@ -61,6 +64,7 @@ export function parseOptions(argv: string[]): NodeAgentOptions {
       prebuild: { type: 'string', multiple: true, default: ['1x1024', '1x2048'] },
       'ready-file': { type: 'string' },
       'log-level': { type: 'string', default: 'info' },
+      'check-options': { type: 'boolean', default: false },
     },
   });
   const required = (name: 'data' | 'socket' | 'public-key'): string => {
@@ -81,9 +85,9 @@ export function parseOptions(argv: string[]): NodeAgentOptions {
     cpuOvercommit: positive('cpu-overcommit', values['cpu-overcommit']),
     memoryOvercommit: positive('memory-overcommit', values['memory-overcommit']),
     diskOvercommit: positive('disk-overcommit', values['disk-overcommit']),
-    allowPrivate: values['allow-private'],
+    allowPrivate: values['allow-private'].map((text) => parseRange('allow-private', text)),
     allowHostPorts: values['allow-host-port'].map(parsePort),
-    subnet: values.subnet,
+    subnet: values.subnet === undefined ? undefined : parseRange('subnet', values.subnet),
     rootlessNetwork: values['rootless-network'],
     runChildrenAs: values['run-children-as'] ? parseRunAs(values['run-children-as']) : undefined,
     poolSize: positive('pool-size', values['pool-size']),
@@ -91,6 +95,7 @@ export function parseOptions(argv: string[]): NodeAgentOptions {
     prebuild: values.prebuild.filter((text) => text !== 'none').map(parseShape),
     readyFile: values['ready-file'],
     logLevel: values['log-level'],
+    checkOnly: values['check-options'],
   };
 }
 
@@ -105,6 +110,11 @@ function positive(name: string, text: string): number {
   if (!(value > 0) || !Number.isFinite(value))
     throw new OptionError(`--${name} must be a number above 0, got ${text}`);
   return value;
+}
+
+function parseRange(name: string, text: string): string {
+  if (!parseCidr(text)) throw new OptionError(`--${name} must be a range such as 10.20.0.0/16, got ${text}`);
+  return text;
 }
 
 function parsePort(text: string): number {
