@@ -10,7 +10,10 @@ export const TeamRole = OneOf('admin', 'member');
 /** Role in a team. */
 export type TeamRole = Static<typeof TeamRole>;
 
-const AccountName = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' });
+const AccountName = Type.String({
+  pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$',
+  description: 'letters, digits, ".", "_" and "-", at most 63, a letter or digit first.',
+});
 const IdOrName = Type.String({ minLength: 1, maxLength: 64, description: 'Id or name.' });
 
 /** Every list of accounts: a page, and how many there are in all. */
