@@ -114,9 +114,14 @@ describe('a daemon', () => {
   });
 
   it('that fails is reported with its last lines', async () => {
-    await expect(startDaemon(spec('a', 'fail'))).rejects.toThrow(
+    const one = spec('a', 'fail');
+    mkdirSync(path.dirname(one.logFile), { recursive: true });
+    writeFileSync(one.logFile, 'a line of an earlier start\n');
+    const error = await startDaemon(one).catch((caught: unknown) => caught as Error);
+    expect((error as Error).message).toMatch(
       /node agent did not start: it has ended: exit code 3[\s\S]*the reason why it cannot start/,
     );
+    expect((error as Error).message).not.toContain('earlier start');
   });
 
   it('that never gets ready is ended', async () => {
@@ -316,7 +321,7 @@ describe('an instance', () => {
         { uid: 9, gid: 8 },
       ).join(' '),
     ).toBe(
-      '--data /d/node --socket /d/run/node.sock --public-key /d/keys/gateway.pub --instance beef --ready-file /d/run/node.json --guest-assets /g --kvm never --allow-private 10.0.0.0/8 --allow-private 172.16.0.0/12 --allow-host-port 80 --run-children-as 9:8 --pool-size 2',
+      '--data /d/node --socket /d/run/node.sock --public-key /d/keys/gateway.pub --instance beef --ready-file /d/run/node.json --log-folder /d/logs --guest-assets /g --kvm never --allow-private 10.0.0.0/8 --allow-private 172.16.0.0/12 --allow-host-port 80 --run-children-as 9:8 --pool-size 2',
     );
     expect(controlPlaneArguments(layout, { publicUrl: 'https://x' }).join(' ')).toContain(
       '--data /d/control-plane --keys /d/keys --listen 127.0.0.1:7070 --node-socket /d/run/node.sock --admin-socket /d/run/admin.sock',

@@ -2,6 +2,7 @@
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import pino from 'pino';
 import type { NodeAgent } from './agent.js';
+import { LogRotation } from './log-rotation.js';
 import { OptionError, parseOptions } from './options.js';
 import { version } from './version.js';
 
@@ -14,6 +15,12 @@ async function main(): Promise<void> {
   const { startNodeAgent } = await import('./agent.js');
   const log = pino({ name: 'node-agent', level: options.logLevel });
   process.on('unhandledRejection', (error) => log.error({ err: error }, 'unhandled rejection'));
+  if (options.logFolder !== undefined) {
+    const logs = new LogRotation(options.logFolder, (error) =>
+      log.error({ err: error }, 'a log could not be set aside'),
+    );
+    void logs.check();
+  }
   let agent: NodeAgent | undefined;
   let closing = false;
   const close = (mode: 'keep' | 'remove') => {

@@ -28,6 +28,8 @@ export interface NodeAgentOptions {
   /** Templates built at start: `VCPUSxMIB`. */
   prebuild: { vcpus: number; memoryMiB: number }[];
   readyFile: string | undefined;
+  /** Folder of the daemons' logs, which are kept small; undefined: they are somebody else's matter. */
+  logFolder: string | undefined;
   logLevel: string;
   /** Only read the flags, then end: `up` asks so before it stops a running agent. */
   checkOnly: boolean;
@@ -63,6 +65,7 @@ export function parseOptions(argv: string[]): NodeAgentOptions {
       'insecure-registry': { type: 'string', multiple: true, default: [] },
       prebuild: { type: 'string', multiple: true, default: ['1x1024', '1x2048'] },
       'ready-file': { type: 'string' },
+      'log-folder': { type: 'string' },
       'log-level': { type: 'string', default: 'info' },
       'check-options': { type: 'boolean', default: false },
     },
@@ -94,6 +97,7 @@ export function parseOptions(argv: string[]): NodeAgentOptions {
     insecureRegistries: values['insecure-registry'],
     prebuild: values.prebuild.filter((text) => text !== 'none').map(parseShape),
     readyFile: values['ready-file'],
+    logFolder: values['log-folder'],
     logLevel: values['log-level'],
     checkOnly: values['check-options'],
   };

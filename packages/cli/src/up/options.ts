@@ -64,7 +64,7 @@ export function nodeAgentArguments(
   return [
     ...['--data', layout.node, '--socket', layout.nodeSocket],
     ...['--public-key', layout.gatewayPublicKey, '--instance', instanceId],
-    ...['--ready-file', layout.nodeReady],
+    ...['--ready-file', layout.nodeReady, '--log-folder', layout.logs],
     ...flag('--guest-assets', options.guestAssets),
     ...flag('--kvm', options.kvm),
     ...flag('--driver', options.driver),
