@@ -1,4 +1,4 @@
-/** The system's names for a connection that could not be made or broke. Read by both transports and the exec stream. */
+/** The system's names for a connection that could not be made or broke. Read by both transports. */
 
 const brokenCodes: ReadonlySet<string> = new Set([
   'ECONNRESET',
@@ -12,35 +12,24 @@ const brokenCodes: ReadonlySet<string> = new Set([
   'ENETRESET',
   'ENOTCONN',
 ]);
-const unmadeCodes: ReadonlySet<string> = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'ENOENT']);
 /** Causes of causes that are looked through. */
 const maxDepth = 8;
 
 /** The first code in the chain of causes, such as `ECONNRESET` or one of our own. */
 export function codeOf(cause: unknown): string | undefined {
-  for (const code of codesOf(cause)) return code;
-  return undefined;
-}
-
-/** The code of a connection that broke or was never made; undefined for every other failure. */
-export function connectionCodeOf(cause: unknown): string | undefined {
-  for (const code of codesOf(cause)) if (brokenCodes.has(code) || unmadeCodes.has(code)) return code;
+  let current = cause;
+  for (let depth = 0; depth < maxDepth && current instanceof Error; depth++) {
+    const own = (current as { code?: unknown }).code;
+    if (typeof own === 'string') return own;
+    // `localhost` with two addresses fails as an AggregateError; fetch hides the reason in `cause`.
+    current = (current as { errors?: unknown[] }).errors?.[0] ?? current.cause;
+  }
   return undefined;
 }
 
 /** True when a connection that had been made broke. */
 export function isBrokenConnection(cause: unknown): boolean {
   return brokenCodes.has(codeOf(cause) ?? '');
-}
-
-function* codesOf(cause: unknown): Generator<string> {
-  let current = cause;
-  for (let depth = 0; depth < maxDepth && current instanceof Error; depth++) {
-    const own = (current as { code?: unknown }).code;
-    if (typeof own === 'string') yield own;
-    // `localhost` with two addresses fails as an AggregateError; fetch hides the reason in `cause`.
-    current = (current as { errors?: unknown[] }).errors?.[0] ?? current.cause;
-  }
 }
 
 /** What such a code means, for a message. */
