@@ -16,7 +16,7 @@ interface KnownError {
   status?: number;
   hint?: string;
   requestId?: string;
-  sandboxStatus?: string;
+  errorType?: string | undefined;
   problems?: { field: string; problem: string }[];
 }
 
@@ -63,9 +63,9 @@ function causeText(error: KnownError): string | undefined {
 
 const hints: Record<string, string> = {
   AuthenticationError:
-    'Set SANDLOT_API_KEY, or `sandlot config set api_key KEY`. On the server itself, `sandlot key create` makes a new one.',
+    'Set SANDLOT_API_KEY, or `sandlot config set api_key KEY`; on the server itself `sandlot key create` makes one without any.',
   PermissionError: 'An admin key is needed, or run it on the server as its owner (the admin socket).',
-  SandboxNotRunningError: '`sandlot get ID` shows its state; `sandlot create` starts a new one.',
+  FileNotFoundError: 'Check the path in the sandbox, for instance with `sandlot run ID -- ls -la FOLDER`.',
   DeadlineError: 'Try again; `sandlot status` says whether the server answers.',
   RateLimitError: 'Wait a little and try again.',
 };
@@ -76,6 +76,12 @@ function hintFor(error: KnownError): string | undefined {
       ? 'Start the server with `sandlot up --detach`, or name another with SANDLOT_URL.'
       : 'Check SANDLOT_URL (`sandlot config`) and the network, then try again.';
   }
-  if (error.name === 'NotFoundError') return '`sandlot ls --all` and `sandlot image ls` list what there is.';
+  // The server's own words mostly say what to do.
+  const isAdvised = error.message.includes('`sandlot ') || error.message.includes('`image ');
+  if (error.name === 'NotFoundError' && !isAdvised)
+    return '`sandlot ls --all` and `sandlot image ls` list what there is.';
+  // One that failed has a reason with advice of its own.
+  if (error.name === 'SandboxNotRunningError' && !error.errorType)
+    return '`sandlot get ID` shows its state; `sandlot create` starts a new one.';
   return hints[error.name];
 }

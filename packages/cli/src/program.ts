@@ -21,8 +21,7 @@ export function buildProgram(context: CliContext, onResult: (code: number) => vo
     .configureOutput({
       writeOut: (text) => context.stdout.write(text),
       writeErr: (text) => context.stderr.write(text),
-      outputError: (text, write) =>
-        write(`sandlot: ${text.replace(/^error: /, '')}  See \`sandlot --help\`.\n`),
+      outputError: outputErrorOf('sandlot'),
     });
   const binder = new Binder(context, onResult);
 
@@ -65,10 +64,21 @@ command could not be run.`,
   return program;
 }
 
+/** Names the command that the words were for, so that its own help is one step away. */
+function outputErrorOf(command: string) {
+  return (text: string, write: (text: string) => void) =>
+    write(`${command}: ${text.replace(/^error: /, '').trim()}\n  See \`${command} --help\`.\n`);
+}
+
+function pathOf(command: Command): string {
+  return command.parent ? `${pathOf(command.parent)} ${command.name()}` : command.name();
+}
+
 /** Sub-commands made by hand do not take these from their parent. */
 function inherit(parent: Command): void {
   for (const command of parent.commands) {
     command.copyInheritedSettings(parent);
+    command.configureOutput({ outputError: outputErrorOf(pathOf(command)) });
     command.helpCommand(false);
     inherit(command);
   }

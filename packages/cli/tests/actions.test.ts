@@ -2,7 +2,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { event, FakeApi } from './fake-api.js';
+import { event, until } from '../../sdk/tests/command-service.js';
+import { FakeApi } from './fake-api.js';
 import { openInput, World } from './world.js';
 
 let api: FakeApi;
@@ -18,14 +19,6 @@ afterEach(async () => {
   world.remove();
   expect(world.leftListeners()).toBe(0);
 });
-
-async function until(condition: () => boolean): Promise<void> {
-  const deadline = performance.now() + 5_000;
-  while (!condition()) {
-    if (performance.now() > deadline) throw new Error('the condition did not come true');
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
 
 describe('create', () => {
   it('prints the id alone, and sends what was asked for', async () => {
@@ -119,23 +112,23 @@ describe('run', () => {
   beforeEach(() => api.add('abcdef'));
 
   it('passes both streams and the exit code on', async () => {
-    api.play = async function* () {
-      yield event('start');
-      yield event('stdout', 'out');
-      yield event('stderr', 'err');
-      yield event('end', 7);
+    api.commands.play = async function* () {
+      yield event.start();
+      yield event.stdout('out');
+      yield event.stderr('err');
+      yield event.end(7);
     };
     expect(await world.run(['run', 'abc', '--', 'sh', '-c', 'x'])).toEqual({
       code: 7,
       stdout: 'out',
       stderr: 'err',
     });
-    expect(api.starts[0]).toMatchObject({ command: { cmd: 'sh', args: ['-c', 'x'] }, stdin: false });
+    expect(api.commands.starts[0]).toMatchObject({ command: { cmd: 'sh', args: ['-c', 'x'] }, stdin: false });
   });
 
   it('takes its options before and after the id', async () => {
     await world.run(['run', '-e', 'A=1', 'abc', '-w', '/x', '-u', 'u', '--', 'ls', '-la']);
-    expect(api.starts[0]?.command).toMatchObject({
+    expect(api.commands.starts[0]?.command).toMatchObject({
       cmd: 'ls',
       args: ['-la'],
       envs: { A: '1' },
@@ -145,59 +138,59 @@ describe('run', () => {
   });
 
   it('passes input on only with -i, and its end', async () => {
-    api.play = async function* (request) {
-      yield event('start');
-      if (request.stdin) await until(() => api.inputs.at(-1)?.closeStdin === true);
-      yield event('end', 0);
+    api.commands.play = async function* (request) {
+      yield event.start();
+      if (request.stdin) await until(() => api.commands.inputs.at(-1)?.closeStdin === true);
+      yield event.end(0);
     };
     await world.run(['run', 'abc', 'cat'], { stdin: 'lost' });
-    expect(api.inputs).toHaveLength(0);
+    expect(api.commands.inputs).toHaveLength(0);
     await world.run(['run', '-i', 'abc', 'cat'], { stdin: 'hello' });
-    expect(new TextDecoder().decode(api.inputs[0]?.input?.input.value)).toBe('hello');
-    expect(api.inputs[1]?.closeStdin).toBe(true);
+    expect(new TextDecoder().decode(api.commands.inputs[0]?.input?.input.value)).toBe('hello');
+    expect(api.commands.inputs[1]?.closeStdin).toBe(true);
   });
 
   it('does not wait for input when the command has ended', async () => {
-    api.play = async function* () {
-      yield event('start');
-      yield event('end', 3);
+    api.commands.play = async function* () {
+      yield event.start();
+      yield event.end(3);
     };
     expect((await world.run(['run', '-i', 'abc', 'true'], { stdin: openInput() })).code).toBe(3);
   });
 
   it('asks for a terminal of the window size', async () => {
-    api.play = async function* () {
-      yield event('start');
-      yield event('pty', '$ ');
-      yield event('end', 0);
+    api.commands.play = async function* () {
+      yield event.start();
+      yield event.pty('$ ');
+      yield event.end(0);
     };
     const input = openInput();
     const { stdout } = await world.run(['run', 'abc', '-t', '--', 'sh'], { stdin: input, tty: true });
     expect(stdout).toBe('$ ');
-    expect(api.starts[0]?.pty?.size).toMatchObject({ cols: 120, rows: 40 });
-    expect(api.starts[0]?.stdin).toBe(true);
+    expect(api.commands.starts[0]?.pty?.size).toMatchObject({ cols: 120, rows: 40 });
+    expect(api.commands.starts[0]?.stdin).toBe(true);
   });
 
   it('sends the first Ctrl-C as SIGINT and the second as SIGKILL', async () => {
-    api.play = async function* () {
-      yield event('start');
-      await until(() => api.signals.length === 2);
-      yield event('end', 137);
+    api.commands.play = async function* () {
+      yield event.start();
+      await until(() => api.commands.signals.length === 2);
+      yield event.end(137);
     };
     const running = world.run(['run', 'abc', 'sleep', '9']);
-    await until(() => api.starts.length === 1 && world.leftListeners() > 0);
+    await until(() => api.commands.starts.length === 1 && world.leftListeners() > 0);
     world.signal('SIGINT');
-    await until(() => api.signals.length === 1);
+    await until(() => api.commands.signals.length === 1);
     world.signal('SIGINT');
     expect((await running).code).toBe(137);
-    expect(api.signals.slice(0, 2).map(({ signal }) => signal)).toEqual([2, 9]);
+    expect(api.commands.signals.slice(0, 2).map(({ signal }) => signal)).toEqual([2, 9]);
   });
 
   it('exits with 125 when the command could not be run, 124 when its time is over', async () => {
     expect((await world.run(['run', 'zzz', 'ls'])).code).toBe(125);
     const { Code, ConnectError } = await import('@connectrpc/connect');
-    api.play = async function* () {
-      yield event('start');
+    api.commands.play = async function* () {
+      yield event.start();
       throw new ConnectError('late', Code.DeadlineExceeded);
     };
     const { code, stderr } = await world.run(['run', '--timeout', '3', 'abc', 'sleep', '9']);
@@ -209,10 +202,10 @@ describe('run', () => {
   });
 
   it('gives one object as JSON', async () => {
-    api.play = async function* () {
-      yield event('start');
-      yield event('stdout', 'out');
-      yield event('end', 4);
+    api.commands.play = async function* () {
+      yield event.start();
+      yield event.stdout('out');
+      yield event.end(4);
     };
     const { code, stdout } = await world.run(['run', '-o', 'json', 'abc', 'x']);
     expect(code).toBe(4);
@@ -220,16 +213,16 @@ describe('run', () => {
   });
 
   it('makes a sandbox for --image and removes it, whatever happens', async () => {
-    api.play = async function* () {
-      yield event('start');
-      yield event('end', 9);
+    api.commands.play = async function* () {
+      yield event.start();
+      yield event.end(9);
     };
     const first = await world.run(['run', '--image', 'alpine', '--cpu', '2', '-e', 'A=1', 'echo', '-n']);
     expect([first.code, first.stdout]).toEqual([9, '']);
     expect(api.creates[0]).toMatchObject({ docker_image: 'alpine', cpu_cores: 2 });
-    expect(api.starts[0]?.command).toMatchObject({ cmd: 'echo', args: ['-n'], envs: { A: '1' } });
-    api.play = async function* () {
-      yield event('start');
+    expect(api.commands.starts[0]?.command).toMatchObject({ cmd: 'echo', args: ['-n'], envs: { A: '1' } });
+    api.commands.play = async function* () {
+      yield event.start();
       throw new Error('broken');
     };
     expect((await world.run(['run', '--image', 'alpine', 'x'])).code).toBe(125);

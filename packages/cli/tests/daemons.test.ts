@@ -16,14 +16,26 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { parseOptions as readControlPlaneOptions } from '../../control-plane/src/options.js';
+import { parseOptions as readNodeAgentOptions } from '../../node-agent/src/options.js';
 import type { CliContext } from '../src/context.js';
+import { buildProgram } from '../src/program.js';
 import { isStale } from '../src/up/build-time.js';
+import { checkOptions } from '../src/up/check-options.js';
 import { type DaemonSpec, isRunning, lastLines, startDaemon } from '../src/up/daemon.js';
+import { readInstance } from '../src/up/instance.js';
 import { ensureGatewayKeys } from '../src/up/keys.js';
 import { instanceIdOf, layoutOf, makeDataFolder } from '../src/up/layout.js';
-import type { LocalServer } from '../src/up/local-server.js';
+import { keepOptions, type LocalServer, prepareServer, withOptions } from '../src/up/local-server.js';
 import { withLock } from '../src/up/lock.js';
-import { controlPlaneArguments, localUrlOf, mergeOptions, nodeAgentArguments } from '../src/up/options.js';
+import {
+  controlPlaneArguments,
+  type DaemonOptions,
+  daemonOptionNames,
+  localUrlOf,
+  mergeOptions,
+  nodeAgentArguments,
+} from '../src/up/options.js';
 import { hasEnded, isAlive, readReadyFile, signalProcess, startTicksOf } from '../src/up/process-identity.js';
 import { canTraverse } from '../src/up/reachable-build.js';
 import { findUser } from '../src/up/service-user.js';
@@ -102,9 +114,14 @@ describe('a daemon', () => {
   });
 
   it('that fails is reported with its last lines', async () => {
-    await expect(startDaemon(spec('a', 'fail'))).rejects.toThrow(
+    const one = spec('a', 'fail');
+    mkdirSync(path.dirname(one.logFile), { recursive: true });
+    writeFileSync(one.logFile, 'a line of an earlier start\n');
+    const error = await startDaemon(one).catch((caught: unknown) => caught as Error);
+    expect((error as Error).message).toMatch(
       /node agent did not start: it has ended: exit code 3[\s\S]*the reason why it cannot start/,
     );
+    expect((error as Error).message).not.toContain('earlier start');
   });
 
   it('that never gets ready is ended', async () => {
@@ -272,6 +289,22 @@ describe('an instance', () => {
     expect(kept).toEqual({ listen: '0.0.0.0:1', kvm: 'auto' });
   });
 
+  it('checks new flags before anything is stopped, and keeps them only with `keepOptions`', async () => {
+    const kept = prepareServer(path.join(folder, 'data'), false);
+    expect(withOptions(kept, { output: 'json', detach: true })).toBe(kept);
+    const wanted = withOptions(kept, { listen: 'nonsense', kvm: 'never' });
+    expect(kept.url).toBe('http://127.0.0.1:7070');
+    await expect(checkOptions([wanted.nodeAgent, wanted.controlPlane])).rejects.toMatchObject({
+      message: '--listen must be HOST:PORT, got nonsense',
+      exitCode: 2,
+    });
+    await checkOptions([kept.nodeAgent, kept.controlPlane]);
+    const { layout } = kept;
+    expect(readInstance(layout.instanceFile)).toEqual(kept.instance);
+    keepOptions(withOptions(kept, { listen: '127.0.0.1:1' }));
+    expect(prepareServer(path.join(folder, 'data'), false).url).toBe('http://127.0.0.1:1');
+  });
+
   it('starts its daemons with these words', () => {
     const layout = layoutOf('/d');
     expect(
@@ -288,11 +321,38 @@ describe('an instance', () => {
         { uid: 9, gid: 8 },
       ).join(' '),
     ).toBe(
-      '--data /d/node --socket /d/run/node.sock --public-key /d/keys/gateway.pub --instance beef --ready-file /d/run/node.json --guest-assets /g --kvm never --allow-private 10.0.0.0/8 --allow-private 172.16.0.0/12 --allow-host-port 80 --run-children-as 9:8 --pool-size 2',
+      '--data /d/node --socket /d/run/node.sock --public-key /d/keys/gateway.pub --instance beef --ready-file /d/run/node.json --log-folder /d/logs --guest-assets /g --kvm never --allow-private 10.0.0.0/8 --allow-private 172.16.0.0/12 --allow-host-port 80 --run-children-as 9:8 --pool-size 2',
     );
     expect(controlPlaneArguments(layout, { publicUrl: 'https://x' }).join(' ')).toContain(
       '--data /d/control-plane --keys /d/keys --listen 127.0.0.1:7070 --node-socket /d/run/node.sock --admin-socket /d/run/admin.sock',
     );
+  });
+
+  it('has a flag of `up` for everything that its daemons can be told', () => {
+    const program = buildProgram({} as CliContext, () => undefined);
+    const up = program.commands.find((command) => command.name() === 'up');
+    const own = ['detach', 'restart', 'ifStale', 'data', 'output'];
+    const flags = (up?.options ?? []).map((option) => option.attributeName());
+    expect(flags.filter((name) => !own.includes(name)).sort()).toEqual([...daemonOptionNames].sort());
+
+    const options = {
+      ...{ listen: '0.0.0.0:1', publicUrl: 'https://x', trustedProxy: ['10.0.0.0/8', '::1'] },
+      ...{ cpuOvercommit: 3, memoryOvercommit: 4, diskOvercommit: 5, allowPrivate: ['10.1.0.0/16'] },
+      ...{ allowHostPort: ['80', '443'], subnet: '10.77.0.0/20', rootlessNetwork: true },
+      ...{ kvm: 'never', driver: 'fake', agentBinary: '/a', prebuild: ['1x256'], guestAssets: '/g' },
+      ...{ insecureRegistry: ['r:5000'], poolSize: 2 },
+    } satisfies Required<DaemonOptions>;
+    expect(
+      readNodeAgentOptions(nodeAgentArguments(layoutOf('/d'), 'beef', options, undefined)),
+    ).toMatchObject({
+      ...{ cpuOvercommit: 3, memoryOvercommit: 4, diskOvercommit: 5, allowPrivate: ['10.1.0.0/16'] },
+      ...{ allowHostPorts: [80, 443], subnet: '10.77.0.0/20', rootlessNetwork: true, kvm: 'never' },
+      ...{ driver: 'fake', agentBinary: '/a', prebuild: [{ vcpus: 1, memoryMiB: 256 }], guestAssets: '/g' },
+      ...{ insecureRegistries: ['r:5000'], poolSize: 2 },
+    });
+    expect(readControlPlaneOptions(controlPlaneArguments(layoutOf('/d'), options)).server).toMatchObject({
+      ...{ host: '0.0.0.0', port: 1, publicUrl: 'https://x', trustedProxies: ['10.0.0.0/8', '::1'] },
+    });
   });
 
   it('is reached through loopback wherever it listens', () => {

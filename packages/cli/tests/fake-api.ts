@@ -1,33 +1,7 @@
 /** A server of the test with just enough of the API, the gateway and the exec service for the command line. */
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { create } from '@bufbuild/protobuf';
-import type { HandlerContext } from '@connectrpc/connect';
-import { connectNodeAdapter } from '@connectrpc/connect-node';
-import {
-  CommandSession,
-  type CommandSessionEvent,
-  CommandSessionEventSchema,
-  type SendInputRequest,
-  type SendSignalRequest,
-  type StartRequest,
-} from '@sandlot/protocol';
-
-/** Makes one event of a command. */
-export function event(kind: 'start' | 'end', number?: number): CommandSessionEvent;
-export function event(kind: 'stdout' | 'stderr' | 'pty', text: string): CommandSessionEvent;
-export function event(kind: string, value: string | number = 0): CommandSessionEvent {
-  if (kind === 'start')
-    return create(CommandSessionEventSchema, { event: { case: 'start', value: { pid: 5 } } });
-  if (kind === 'end') {
-    const exitCode = value as number;
-    return create(CommandSessionEventSchema, {
-      event: { case: 'end', value: { exitCode, exited: true, status: '' } },
-    });
-  }
-  const output = { case: kind as 'stdout', value: new TextEncoder().encode(value as string) };
-  return create(CommandSessionEventSchema, { event: { case: 'data', value: { output } } });
-}
+import { CommandService } from '../../sdk/tests/command-service.js';
 
 /** A sandbox of the fake. */
 export interface FakeSandbox {
@@ -42,16 +16,10 @@ export class FakeApi {
   readonly sandboxes: FakeSandbox[] = [];
   readonly creates: Record<string, unknown>[] = [];
   readonly deletes: string[] = [];
-  readonly starts: StartRequest[] = [];
-  readonly inputs: SendInputRequest[] = [];
-  readonly signals: SendSignalRequest[] = [];
+  readonly commands = new CommandService('/gw/u/s');
+  /** Bodies of pulls. */
+  readonly pulls: Record<string, unknown>[] = [];
   readonly files = new Map<string, Buffer>();
-  /** What a command does; a test replaces it. */
-  play: (request: StartRequest, context: HandlerContext) => AsyncGenerator<CommandSessionEvent> =
-    async function* () {
-      yield event('start');
-      yield event('end', 0);
-    };
   /** Answers before the fake does, when it wants to. */
   intercept: (method: string, path: string) => { status: number; body: unknown } | undefined = () =>
     undefined;
@@ -59,30 +27,8 @@ export class FakeApi {
   readonly #server: http.Server;
 
   private constructor() {
-    const self = this;
-    const service = connectNodeAdapter({
-      requestPathPrefix: '/gw/u/s',
-      routes: (router) =>
-        router.service(CommandSession, {
-          async *start(request, context) {
-            self.starts.push(request);
-            for await (const one of self.play(request, context)) yield { event: one };
-          },
-          async sendInput(request) {
-            self.inputs.push(request);
-            return {};
-          },
-          async sendSignal(request) {
-            self.signals.push(request);
-            return {};
-          },
-          async update() {
-            return {};
-          },
-        }),
-    });
     this.#server = http.createServer((request, response) => {
-      if (request.url?.includes('command_session')) service(request, response);
+      if (request.url?.includes('command_session')) this.commands.handle(request, response);
       else void this.#answer(request, response);
     });
   }
@@ -169,6 +115,12 @@ export class FakeApi {
       );
       return send(200, { sandboxes: shown, has_next: false });
     }
+    if (path === '/images/local:pull') {
+      const { reference, auth } = JSON.parse(body.toString()) as Record<string, unknown>;
+      this.pulls.push({ reference, auth });
+      return send(200, { done: { reference, digest: 'sha256:1' } });
+    }
+    if (path.startsWith('/images/local/')) return send(404, { detail: 'no such image', code: 'NOT_FOUND' });
     if (!found)
       return send(404, { detail: `there is no sandbox ${id}`, code: 'SANDBOX_NOT_FOUND', errors: [] });
     if (path.endsWith('/auth')) {

@@ -74,6 +74,7 @@ describe('usage errors exit with 2 and say what is wrong', () => {
     [['team', 'add', 't', 'u', '--role', 'king'], /neither admin nor member/],
     [['completion', 'tcsh'], /no completion/],
     [['config', 'set', 'colour', 'red'], /no setting/],
+    [['config', 'set', 'url', 'nonsense'], /is not a URL; give one such as/],
     [['up', '--kvm', 'maybe'], /auto, never/],
     [['ls', 'extra'], /too many arguments/],
   ])('%j', async (args, message) => {
@@ -81,6 +82,14 @@ describe('usage errors exit with 2 and say what is wrong', () => {
     expect(stderr).toMatch(message);
     expect(code).toBe(2);
     expect(stdout).toBe('');
+  });
+
+  it('names the command whose help explains it', async () => {
+    expect((await world.run(['get'])).stderr).toBe(
+      "sandlot get: missing required argument 'id'\n  See `sandlot get --help`.\n",
+    );
+    expect((await world.run(['image', 'pull'])).stderr).toContain('See `sandlot image pull --help`');
+    expect((await world.run(['--frob'])).stderr).toContain('See `sandlot --help`');
   });
 });
 

@@ -1,7 +1,13 @@
 /** Tables, units, settings and failure texts. */
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { ConnectionError, SandboxNotRunningError, ValidationError } from '@sandlot/sdk';
+import {
+  ConnectionError,
+  FileNotFoundError,
+  NotFoundError,
+  SandboxNotRunningError,
+  ValidationError,
+} from '@sandlot/sdk';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CliError } from '../src/cli-error.js';
 import { describeFailure } from '../src/failure.js';
@@ -152,5 +158,18 @@ describe('a failure says what failed, why, and what to do', () => {
   it('and what the server advises goes before what we would', () => {
     const error = new SandboxNotRunningError('it ended', { hint: 'Use more memory.' }, 'ERROR', 'OOM_KILLED');
     expect(text(error, ['run', 'id', 'ls'])).toBe('sandlot run: it ended\n  Use more memory.\n');
+  });
+
+  it('without repeating advice, and with it where there is none', () => {
+    const advised = new NotFoundError('There is no x. Check the id with `sandlot ls`.', { status: 404 });
+    expect(text(advised, ['get'])).toBe('sandlot get: There is no x. Check the id with `sandlot ls`.\n');
+    expect(text(new NotFoundError('no x', { status: 404 }), ['get'])).toContain('`sandlot ls --all`');
+    const failed = new SandboxNotRunningError('the reason', {}, 'ERROR', 'IMAGE_PULL_FAILED');
+    expect(text(failed, ['create'])).toBe('sandlot create: the reason\n');
+    const ended = new SandboxNotRunningError('it was deleted', {}, 'TERMINATED', undefined);
+    expect(text(ended, ['run'])).toContain('`sandlot create` starts a new one');
+    expect(text(new FileNotFoundError('stat /x: No such file', {}), ['download'])).toContain(
+      'Check the path',
+    );
   });
 });

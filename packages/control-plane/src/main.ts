@@ -6,13 +6,20 @@ import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { productVersion } from '@sandlot/protocol';
 import { pino } from 'pino';
 import { OptionError, parseOptions } from './options.js';
-import { startControlPlane } from './start.js';
+
+const listenAdvice = {
+  EADDRINUSE: 'stop the program that does (`ss -ltnp` names it)',
+  EADDRNOTAVAIL: 'this machine has no such address: add it',
+  EACCES: 'ports below 1024 need root: start it as root',
+};
 
 /** A stop that takes longer has gone wrong: what it did not finish is done by the next start. */
 const closeTimeoutMs = 30_000;
 
 async function main(): Promise<void> {
-  const { server, readyFile, logLevel } = parseOptions(process.argv.slice(2));
+  const { server, readyFile, logLevel, checkOnly } = parseOptions(process.argv.slice(2));
+  if (checkOnly) return;
+  const { startControlPlane } = await import('./start.js');
   const log = pino({ name: 'control-plane', level: logLevel, redact: ['req.headers.authorization'] });
   process.on('unhandledRejection', (error) => log.error({ err: error }, 'unhandled rejection'));
   const controlPlane = await startControlPlane(server, { log });
@@ -46,8 +53,15 @@ function writeReadyFile(file: string): void {
 }
 
 main().catch((error: unknown) => {
-  const text =
-    error instanceof OptionError ? error.message : error instanceof Error ? error.stack : String(error);
-  process.stderr.write(`control plane: ${text}\n`);
+  process.stderr.write(`control plane: ${describe(error)}\n`);
   process.exit(error instanceof OptionError ? 64 : 1);
 });
+
+function describe(error: unknown): string {
+  if (error instanceof OptionError) return error.message;
+  const { code, address, port } = error as NodeJS.ErrnoException & { address?: string; port?: number };
+  if (code === 'EADDRINUSE' || code === 'EADDRNOTAVAIL' || code === 'EACCES')
+    if (port !== undefined)
+      return `it cannot listen on ${address}:${port} (${code}): ${listenAdvice[code]}, or choose another address with --listen`;
+  return error instanceof Error ? (error.stack ?? error.message) : String(error);
+}

@@ -21,6 +21,12 @@ it('reads what `up` gives', () => {
   });
 });
 
+it('takes addresses and ranges of trusted proxies', () => {
+  const proxies = ['10.0.0.1', '192.168.0.0/16', '::1', 'fd00::/8'];
+  const args = ['--data', '/d', ...proxies.flatMap((proxy) => ['--trusted-proxy', proxy])];
+  expect(parseOptions(args).server.trustedProxies).toEqual(proxies);
+});
+
 it.each([
   ['8080', '127.0.0.1', 8080],
   [':8080', '127.0.0.1', 8080],
@@ -37,6 +43,10 @@ it.each([
   [['--data', '/d', '--listen', '1:99999']],
   [['--data', '/d', '--public-url', 'ftp://x']],
   [['--data', '/d', '--public-url', 'nonsense']],
+  [['--data', '/d', '--trusted-proxy', 'proxy.example']],
+  [['--data', '/d', '--trusted-proxy', '10.0.0.0/33']],
+  [['--data', '/d', '--trusted-proxy', '10.0.0.0/8/8']],
+  [['--data', '/d', '--trusted-proxy', '::1/']],
   [['--data', '/d', '--log-level', 'loud']],
   [['--data', '/d', '--no-such']],
 ])('refuses %j', (args) => {

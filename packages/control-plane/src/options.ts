@@ -1,4 +1,5 @@
 /** Flags of the control plane's process. Parsed here and nowhere else. */
+import { isIP } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 
@@ -23,6 +24,8 @@ export interface ProcessOptions {
   server: ControlPlaneOptions;
   readyFile?: string | undefined;
   logLevel: string;
+  /** Only read the flags, then end: `up` asks so before it stops a running control plane. */
+  checkOnly: boolean;
 }
 
 /** A flag that cannot be used. */
@@ -45,11 +48,12 @@ export function parseOptions(args: readonly string[]): ProcessOptions {
       nodeSocket: resolve(values['node-socket'] ?? `${parent}/run/node.sock`),
       adminSocket: resolve(values['admin-socket'] ?? `${parent}/run/admin.sock`),
       publicUrl: parsePublicUrl(values['public-url']),
-      trustedProxies: values['trusted-proxy'],
+      trustedProxies: values['trusted-proxy'].map(parseProxy),
       shownDataFolder: parent,
     },
     readyFile: values['ready-file'],
     logLevel: parseLogLevel(values['log-level']),
+    checkOnly: values['check-options'],
   };
 }
 
@@ -67,6 +71,7 @@ function readFlags(args: readonly string[]) {
         'trusted-proxy': { type: 'string', multiple: true, default: [] },
         'ready-file': { type: 'string' },
         'log-level': { type: 'string', default: 'info' },
+        'check-options': { type: 'boolean', default: false },
       },
     });
   } catch (cause) {
@@ -96,6 +101,16 @@ function parsePublicUrl(text: string | undefined): string | undefined {
   if (!['http:', 'https:'].includes(url.protocol) || url.search !== '' || url.hash !== '')
     throw new OptionError(`--public-url must be http or https, without query or fragment, got ${text}`);
   return text.replace(/\/+$/, '');
+}
+
+/** An address, or an address with a prefix length. */
+function parseProxy(text: string): string {
+  const [address = '', bits, ...rest] = text.split('/');
+  const longest = { 0: -1, 4: 32, 6: 128 }[isIP(address)] ?? -1;
+  const isPrefix = bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= longest);
+  if (longest < 0 || !isPrefix || rest.length > 0)
+    throw new OptionError(`--trusted-proxy must be an address or a CIDR such as 10.0.0.0/8, got ${text}`);
+  return text;
 }
 
 function parseLogLevel(text: string): string {

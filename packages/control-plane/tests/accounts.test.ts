@@ -140,6 +140,15 @@ describe('isolation', () => {
     expect((await world.call('GET', `/sandbox?team_id=${teamId}`, { key: eve })).status).toBe(404);
     const outsider = await world.call('POST', '/sandbox', { key: eve, body: { ...simple, team_id: teamId } });
     expect(outsider.status).toBe(404);
+    // By name as well; an admin, who may use every team, cannot use one that is not there.
+    expect(await idsSeen(dan, 'team_id=lab')).toEqual([id]);
+    const named = await world.create({ team_id: 'lab' }, { key: dan });
+    expect(named.teamId).toBe(teamId);
+    await world.call('DELETE', `/sandbox/${named.id}`, { key: dan });
+    const body = { ...simple, team_id: 'nosuch' };
+    expect((await world.call('POST', '/sandbox', { body })).status).toBe(404);
+    expect((await world.call('GET', '/sandbox?team_id=nosuch')).status).toBe(404);
+    expect((await world.call('DELETE', '/sandbox', { body: { team_id: 'nosuch' } })).status).toBe(404);
     const members = await world.call('GET', `/teams/${teamId}/members`, { key: dan });
     expectFits('listTeamMembers', members.body);
     expect((await world.call('GET', `/teams/${teamId}/members`, { key: eve })).status).toBe(404);

@@ -1,5 +1,6 @@
-import { statSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { connect } from 'node:net';
+import { join } from 'node:path';
 import { buildOpenApi, type ErrorBody, notYetRoutes, productVersion } from '@sandlot/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { expectFits, send, simple, World } from './world.js';
@@ -164,6 +165,22 @@ describe('images', () => {
     const { headers, body } = await world.call('POST', '/images/local:pull', { body: { reference: 'x' } });
     expect(headers['content-type']).toBe('application/x-ndjson');
     expect(body).toMatchObject({ error: { code: 'not-found' } });
+  });
+
+  it('are pulled with credentials, which are passed on and kept nowhere', async () => {
+    const auth = { username: 'me', password: 'hunter2-hunter2' };
+    await world.call('POST', '/images/local:pull', { body: { reference: 'x', auth } });
+    expect(world.node.pulls.at(-1)).toEqual({ reference: 'x', auth });
+    const wrong = await world.call('POST', '/images/local:pull', {
+      body: { reference: 'x', auth: { password: auth.password } },
+    });
+    expect(wrong.status).toBe(422);
+    expect(JSON.stringify(wrong.body)).not.toContain(auth.password);
+    expect(world.logged.join('')).not.toContain(auth.password);
+    for (const name of readdirSync(world.folder, { recursive: true, encoding: 'utf8' })) {
+      const file = join(world.folder, name);
+      if (statSync(file).isFile()) expect(readFileSync(file).includes(auth.password)).toBe(false);
+    }
   });
 
   it('are not there while the node is not', async () => {

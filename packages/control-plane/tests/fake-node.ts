@@ -20,6 +20,8 @@ export class FakeNode {
   readonly sandboxes = new Map<string, FakeSandbox>();
   readonly tombstones = new Map<string, number>();
   readonly files = new Map<string, string>();
+  /** Bodies of pulls. */
+  readonly pulls: unknown[] = [];
   readonly acknowledged: string[] = [];
   /** Every request but the report stream, `METHOD path`. */
   readonly calls: string[] = [];
@@ -206,7 +208,12 @@ export class FakeNode {
       for await (const chunk of request) bytes += (chunk as Buffer).length;
       return { body: { done: { ...image, reference: url.searchParams.get('name'), contentBytes: bytes } } };
     }
-    if (kind === 'images:pull') return { body: { error: { code: 'not-found', message: 'no such image' } } };
+    if (kind === 'images:pull') {
+      let text = '';
+      for await (const chunk of request) text += String(chunk);
+      this.pulls.push(JSON.parse(text));
+      return { body: { error: { code: 'not-found', message: 'no such image' } } };
+    }
     if (kind === 'images:prune') return { body: { removed: ['sha256:1'], freedBytes: 5 } };
     if (kind !== 'images') return { status: 404, body: { code: 'not-found', message: 'no such route' } };
     if (reference === '') return { body: { images: [image] } };

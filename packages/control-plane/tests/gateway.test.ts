@@ -228,6 +228,17 @@ it('a call that the node may have begun is never answered with "try again"', asy
   world.node.gateway = (incoming) => void incoming.once('data', () => incoming.socket.destroy());
   const rest = await send(`${world.address}/gw/u/s/exec`, 'POST', { raw: Buffer.from('{}') });
   expect(rest).toMatchObject({ status: 502, body: { error: 'node_connection_lost' } });
+  const url = `${world.address}/gw/u/s/command_session.CommandSession`;
+  const input = await send(`${url}/SendInput`, 'POST', { raw: Buffer.from('x') });
+  expect(input).toMatchObject({ status: 503, body: { code: 'unavailable' } });
+  // Clients of a stream read the code from its last message only: flags, length, JSON.
+  const start = await fetch(`${url}/Start`, { method: 'POST', body: 'x' });
+  expect(start.headers.get('content-type')).toBe('application/connect+proto');
+  const bytes = Buffer.from(await start.arrayBuffer());
+  expect([bytes.readUInt8(0), bytes.readUInt32BE(1)]).toEqual([2, bytes.length - 5]);
+  const end: unknown = JSON.parse(bytes.subarray(5).toString());
+  const message = expect.stringContaining('may have been carried out');
+  expect(end).toEqual({ error: { code: 'aborted', message } });
 });
 
 it('a thousand streams at once', async () => {

@@ -31,6 +31,8 @@ export class World {
   readonly folder = mkdtempSync(join(tmpdir(), 'sandlot-cp-'));
   readonly node = new FakeNode(join(this.folder, 'node.sock'));
   readonly adminSocket = join(this.folder, 'admin.sock');
+  /** Lines of the log, unless LOG sends them to the terminal. */
+  readonly logged: string[] = [];
   /** Added to the real time. */
   skewMs = 0;
   key = '';
@@ -51,7 +53,10 @@ export class World {
   }
 
   async startPlane(): Promise<void> {
-    const log = pino({ level: process.env['LOG'] ?? 'silent' });
+    const write = (line: string) => void this.logged.push(line);
+    const log = process.env['LOG']
+      ? pino({ level: process.env['LOG'] })
+      : pino({ level: 'debug' }, { write });
     this.#plane = await startControlPlane(
       {
         dataFolder: join(this.folder, 'data'),

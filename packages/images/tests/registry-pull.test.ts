@@ -231,6 +231,44 @@ describe('a bad network', () => {
   });
 });
 
+describe('what the user is told', () => {
+  const status = (code: number, headers = {}) =>
+    ({ fault: () => ({ kind: 'status', status: code, headers }) }) satisfies Omit<
+      TestRegistryOptions,
+      'repositories'
+    >;
+  const auth = { kind: 'bearer', username: 'u', password: 'secret' } as const;
+
+  // Always which image, which registry, why, and what to do.
+  test.each([
+    ['an unknown image', {}, 'team/none:v1', /has no such image.*Check the spelling/],
+    ['no login', { auth }, 'team/app:v1', /without login.*private.*docker login.*--password-stdin/],
+    ['a page for a login', status(403), 'team/app:v1', /without login.*docker login/],
+    ['a limit', status(429, { 'retry-after': '7200' }), 'team/app:v1', /limit is reached.*7200 seconds/],
+    ['a broken registry', status(500), 'team/app:v1', /status 500.*Try again/],
+    ['a dead registry', undefined, 'team/app:v1', /nothing listens there.*tried 2 times.*image import/],
+  ])('of %s', async (_, options, name, expected) => {
+    const { layout } = await makeLayout();
+    const registry = await startRegistry(layout, options);
+    const { host } = registry;
+    if (options === undefined) await registry.close();
+    const store = await scratchStore({ retry: { tries: 2, baseMs: 10 } });
+    const { message } = await failureOf(store.acquire(`${host}/${name}`, 'holder'));
+    expect(message).toMatch(expected);
+    expect(message.startsWith(`${host}/${name} cannot be pulled: the registry ${host} `)).toBe(true);
+  });
+
+  test('of a wrong password: the user, never the password', async () => {
+    const { layout } = await makeLayout();
+    const registry = await startRegistry(layout, { auth });
+    const wrong = { username: 'me', password: 'hunter2' };
+    const pull = (await scratchStore()).pull(`${registry.host}/team/app:v1`, { auth: wrong });
+    const failure = await failureOf(pull);
+    expect(failure.message).toMatch(/refuses it to the user "me".*incorrect username or password/);
+    expect(`${failure.message} ${failure.stack}`).not.toMatch(/hunter2|aHVudGVyMg/);
+  });
+});
+
 describe('bad content', () => {
   test('an unknown image, tag and registry path', async () => {
     const { layout } = await makeLayout();
@@ -292,7 +330,10 @@ test.skipIf(!address)('plain HTTP beyond loopback needs to be allowed', async ()
   const { layout } = await makeLayout();
   const registry = await startRegistry(layout, { address: address! });
   const name = `${registry.host}/team/app:v1`;
-  expect(await failureOf((await scratchStore()).pull(name))).toMatchObject({ code: 'insecure-registry' });
+  expect(await failureOf((await scratchStore()).pull(name))).toMatchObject({
+    code: 'insecure-registry',
+    message: expect.stringContaining(`sandlot up --restart --insecure-registry ${registry.host}`),
+  });
   const allowed = await scratchStore({ insecureRegistries: [registry.host] });
   expect((await allowed.pull(name)).layers).toHaveLength(2);
 });

@@ -1,7 +1,8 @@
 /** The node agent's process. Started by `sandlot up` with the flags of `options.ts`; ends on SIGTERM or by `POST /v1/shutdown`. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import pino from 'pino';
-import { type NodeAgent, startNodeAgent } from './agent.js';
+import type { NodeAgent } from './agent.js';
+import { LogRotation } from './log-rotation.js';
 import { OptionError, parseOptions } from './options.js';
 import { version } from './version.js';
 
@@ -10,8 +11,16 @@ const closeTimeoutMs = 60_000;
 
 async function main(): Promise<void> {
   const options = parseOptions(process.argv.slice(2));
+  if (options.checkOnly) return;
+  const { startNodeAgent } = await import('./agent.js');
   const log = pino({ name: 'node-agent', level: options.logLevel });
   process.on('unhandledRejection', (error) => log.error({ err: error }, 'unhandled rejection'));
+  if (options.logFolder !== undefined) {
+    const logs = new LogRotation(options.logFolder, (error) =>
+      log.error({ err: error }, 'a log could not be set aside'),
+    );
+    void logs.check();
+  }
   let agent: NodeAgent | undefined;
   let closing = false;
   const close = (mode: 'keep' | 'remove') => {

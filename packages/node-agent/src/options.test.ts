@@ -23,6 +23,10 @@ it.each([
   [[...least, '--instance', 'xyz'], /--instance/],
   [[...least, '--cpu-overcommit', '0'], /--cpu-overcommit/],
   [[...least, '--kvm', 'maybe'], /--kvm/],
+  [[...least, '--allow-private', '10.0.0'], /--allow-private/],
+  [[...least, '--subnet', 'fd00::/8'], /--subnet/],
+  [[...least, '--allow-host-port', '70000'], /--allow-host-port/],
+  [[...least, '--allow-host-port', '1.5'], /--allow-host-port/],
   [[...least, '--prebuild', 'big'], /--prebuild/],
   [[...least, '--run-children-as', 'root'], /--run-children-as/],
 ])('names the flag that cannot be used: %j', (argv, message) => {

@@ -1,5 +1,6 @@
 /** The node agent's command line. Read by `main.ts`; `sandlot up` writes it. */
 import { parseArgs } from 'node:util';
+import { parseCidr } from './network/policy/ipv4.js';
 
 /** Everything that can be set. */
 export interface NodeAgentOptions {
@@ -27,7 +28,11 @@ export interface NodeAgentOptions {
   /** Templates built at start: `VCPUSxMIB`. */
   prebuild: { vcpus: number; memoryMiB: number }[];
   readyFile: string | undefined;
+  /** Folder of the daemons' logs, which are kept small; undefined: they are somebody else's matter. */
+  logFolder: string | undefined;
   logLevel: string;
+  /** Only read the flags, then end: `up` asks so before it stops a running agent. */
+  checkOnly: boolean;
 }
 
 /** A flag that cannot be used; the message names it. */
@@ -60,7 +65,9 @@ export function parseOptions(argv: string[]): NodeAgentOptions {
       'insecure-registry': { type: 'string', multiple: true, default: [] },
       prebuild: { type: 'string', multiple: true, default: ['1x1024', '1x2048'] },
       'ready-file': { type: 'string' },
+      'log-folder': { type: 'string' },
       'log-level': { type: 'string', default: 'info' },
+      'check-options': { type: 'boolean', default: false },
     },
   });
   const required = (name: 'data' | 'socket' | 'public-key'): string => {
@@ -81,16 +88,18 @@ export function parseOptions(argv: string[]): NodeAgentOptions {
     cpuOvercommit: positive('cpu-overcommit', values['cpu-overcommit']),
     memoryOvercommit: positive('memory-overcommit', values['memory-overcommit']),
     diskOvercommit: positive('disk-overcommit', values['disk-overcommit']),
-    allowPrivate: values['allow-private'],
-    allowHostPorts: values['allow-host-port'].map((text) => positive('allow-host-port', text)),
-    subnet: values.subnet,
+    allowPrivate: values['allow-private'].map((text) => parseRange('allow-private', text)),
+    allowHostPorts: values['allow-host-port'].map(parsePort),
+    subnet: values.subnet === undefined ? undefined : parseRange('subnet', values.subnet),
     rootlessNetwork: values['rootless-network'],
     runChildrenAs: values['run-children-as'] ? parseRunAs(values['run-children-as']) : undefined,
     poolSize: positive('pool-size', values['pool-size']),
     insecureRegistries: values['insecure-registry'],
     prebuild: values.prebuild.filter((text) => text !== 'none').map(parseShape),
     readyFile: values['ready-file'],
+    logFolder: values['log-folder'],
     logLevel: values['log-level'],
+    checkOnly: values['check-options'],
   };
 }
 
@@ -105,6 +114,18 @@ function positive(name: string, text: string): number {
   if (!(value > 0) || !Number.isFinite(value))
     throw new OptionError(`--${name} must be a number above 0, got ${text}`);
   return value;
+}
+
+function parseRange(name: string, text: string): string {
+  if (!parseCidr(text)) throw new OptionError(`--${name} must be a range such as 10.20.0.0/16, got ${text}`);
+  return text;
+}
+
+function parsePort(text: string): number {
+  const port = Number(text);
+  if (!/^\d{1,5}$/.test(text) || port < 1 || port > 65_535)
+    throw new OptionError(`--allow-host-port must be a port from 1 to 65535, got ${text}`);
+  return port;
 }
 
 function parseRunAs(text: string): { uid: number; gid: number } {

@@ -2,7 +2,7 @@
  * Users, teams and keys on the wire: `/user/…`, `/users`, `/teams`, `/keys`. The `/user` and
  * `/teams/{id}/members` reads are Prime's; the rest are additions.
  */
-import { type Static, Type } from '@sinclair/typebox';
+import { type Static, type TSchema, Type } from '@sinclair/typebox';
 import { Id, Nullable, OneOf, Timestamp } from './schema.js';
 
 /** Role in a team. */
@@ -10,7 +10,16 @@ export const TeamRole = OneOf('admin', 'member');
 /** Role in a team. */
 export type TeamRole = Static<typeof TeamRole>;
 
-const AccountName = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' });
+const AccountName = Type.String({
+  pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$',
+  description: 'letters, digits, ".", "_" and "-", at most 63, a letter or digit first.',
+});
+const IdOrName = Type.String({ minLength: 1, maxLength: 64, description: 'Id or name.' });
+
+/** Every list of accounts: a page, and how many there are in all. */
+function listOf<T extends TSchema>(item: T) {
+  return Type.Object({ data: Type.Array(item), total_count: Type.Integer() });
+}
 
 /** Answer of `GET /user/whoami`. */
 export const WhoAmI = Type.Object({
@@ -46,7 +55,7 @@ export const Team = Type.Object({
 export type Team = Static<typeof Team>;
 
 /** Answer of `GET /user/teams` and `GET /teams`. */
-export const TeamList = Type.Object({ data: Type.Array(Team), total_count: Type.Integer() });
+export const TeamList = listOf(Team);
 /** Teams. */
 export type TeamList = Static<typeof TeamList>;
 
@@ -62,7 +71,7 @@ export const TeamMember = Type.Object({
 export type TeamMember = Static<typeof TeamMember>;
 
 /** Answer of `GET /teams/{team_id}/members`. */
-export const TeamMemberList = Type.Object({ data: Type.Array(TeamMember), total_count: Type.Integer() });
+export const TeamMemberList = listOf(TeamMember);
 /** Members of a team. */
 export type TeamMemberList = Static<typeof TeamMemberList>;
 
@@ -82,7 +91,7 @@ export const CreateUser = Type.Object({ name: AccountName, admin: Type.Optional(
 export type CreateUser = Static<typeof CreateUser>;
 
 /** Answer of `GET /users`. */
-export const UserList = Type.Object({ data: Type.Array(User), total_count: Type.Integer() });
+export const UserList = listOf(User);
 /** Users. */
 export type UserList = Static<typeof UserList>;
 
@@ -114,7 +123,7 @@ export type ApiKey = Static<typeof ApiKey>;
 /** Body of `POST /keys`. Without `user` the key belongs to the caller. */
 export const CreateKey = Type.Object({
   name: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
-  user: Type.Optional(Type.String({ minLength: 1, maxLength: 64, description: 'Id or name.' })),
+  user: Type.Optional(IdOrName),
 });
 /** Body of `POST /keys`. */
 export type CreateKey = Static<typeof CreateKey>;
@@ -126,12 +135,12 @@ export type CreatedKey = Static<typeof CreatedKey>;
 
 /** Query of `GET /keys`. */
 export const ListKeysQuery = Type.Object({
-  user: Type.Optional(Type.String({ minLength: 1, maxLength: 64, description: 'Id or name.' })),
+  user: Type.Optional(IdOrName),
 });
 /** Query of `GET /keys`. */
 export type ListKeysQuery = Static<typeof ListKeysQuery>;
 
 /** Answer of `GET /keys`. */
-export const KeyList = Type.Object({ data: Type.Array(ApiKey), total_count: Type.Integer() });
+export const KeyList = listOf(ApiKey);
 /** Keys. */
 export type KeyList = Static<typeof KeyList>;

@@ -106,8 +106,19 @@ export const LocalImageDetails = Type.Composite([
 /** `image inspect`. */
 export type LocalImageDetails = Static<typeof LocalImageDetails>;
 
+/** Who asks the registry. Used for one pull, and stored and logged nowhere. */
+export const RegistryAuth = Type.Object({
+  username: Type.String({ minLength: 1, maxLength: 512 }),
+  password: Type.String({ minLength: 1, maxLength: 65_536, description: 'Or an access token.' }),
+});
+/** Who asks the registry. */
+export type RegistryAuth = Static<typeof RegistryAuth>;
+
 /** Body of `POST /images/local:pull`. */
-export const PullImage = Type.Object({ reference: Type.String({ minLength: 1, maxLength: 512 }) });
+export const PullImage = Type.Object({
+  reference: Type.String({ minLength: 1, maxLength: 512 }),
+  auth: Type.Optional(RegistryAuth),
+});
 /** Body of `POST /images/local:pull`. */
 export type PullImage = Static<typeof PullImage>;
 

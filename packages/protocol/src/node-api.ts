@@ -16,7 +16,7 @@
  * | PUT /v1/sandboxes/{id}/egress-policy | {@link EgressPolicy} with `generation` | `{appliedGeneration}` once in force |
  * | GET /v1/images | | `{images: ImageInfo[]}` |
  * | GET /v1/images/{reference, url-encoded} | | {@link ImageDetails} |
- * | POST /v1/images:pull | `{reference}` | NDJSON of {@link ImageProgress}, last `{done: ImageInfo}` or `{error: {code, message}}` |
+ * | POST /v1/images:pull | `{reference, auth?}`, {@link RegistryAuth} | NDJSON of {@link ImageProgress}, last `{done: ImageInfo}` or `{error: {code, message}}` |
  * | POST /v1/images:import?name= | archive bytes | the same |
  * | DELETE /v1/images/{reference} | | `{removed: true}`; 409 in use |
  * | POST /v1/images:prune | | `{removed: string[], freedBytes}` |
@@ -24,6 +24,7 @@
  * | GET /healthz, GET /metrics | | |
  */
 import type { EgressPolicy } from './egress.js';
+import type { RegistryAuth } from './image.js';
 
 /** What a node offers and runs. */
 export interface NodeInfo {
@@ -65,7 +66,7 @@ export interface NodeSandboxSpec {
   /** Ends it after this long without activity; absent: never. */
   idleTimeoutMs?: number;
   /** Credentials for the registry of `image`. */
-  registryAuth?: { username: string; password: string };
+  registryAuth?: RegistryAuth;
 }
 
 /** Stages of a create, in order; keys of {@link SandboxReport.timings}, in milliseconds. */

@@ -54,16 +54,20 @@ export function compileSchema(schema: TSchema): SchemaCheck {
       const param = error.path.replace(/^\//, '').replaceAll('/', '.');
       if (seen.has(param)) continue;
       seen.add(param);
-      issues.push({ param, details: describe(error.message, error.schema) });
+      issues.push({ param, details: describe(error.message, error.schema, error.value) });
       if (issues.length >= maxIssues) break;
     }
     return issues;
   };
 }
 
-/** TypeBox says "Expected …"; enums and own descriptions say more. */
-function describe(message: string, schema: TSchema): string {
+/** TypeBox says "Expected …"; enums, limits and the words for a pattern say more. */
+function describe(message: string, schema: TSchema, value: unknown): string {
   if (Array.isArray(schema['enum'])) return `Must be one of ${(schema['enum'] as string[]).join(', ')}.`;
+  const { minimum, maximum, pattern, description } = schema;
+  if (typeof value === 'number' && value < minimum) return `Must be at least ${minimum}.`;
+  if (typeof value === 'number' && value > maximum) return `Must be at most ${maximum}.`;
+  if (typeof value === 'string' && pattern && description) return `Must be: ${description}`;
   return `${message}.`;
 }
 

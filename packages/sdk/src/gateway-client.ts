@@ -78,7 +78,8 @@ export class GatewayClient {
       return undefined;
     }
     if (context.status === 'RUNNING') return undefined;
-    const why = context.errorMessage ?? context.errorType ?? 'no reason is recorded';
+    const unknown = context.status === 'TERMINATED' ? 'it was deleted or shut down' : 'no reason is recorded';
+    const why = context.errorMessage ?? context.errorType ?? unknown;
     return new SandboxNotRunningError(
       `sandbox ${sandboxId} does not run (${context.status}): ${why}`,
       { code: 'SANDBOX_NOT_RUNNING', status: 409, cause },

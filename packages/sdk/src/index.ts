@@ -24,7 +24,7 @@ export { signalName, signalNumber } from './exec/signals.js';
 export type { SkipReport } from './files/pack-directory.js';
 export type { FileWindow, SandboxFileStat, TransferOptions, UploadResult } from './files/sandbox-files.js';
 export type { CallOptions } from './http/api-client.js';
-export type { ImageDetails, ImageEvent, ImageInfo, ImageProgress } from './resources/images.js';
+export type { ImageDetails, ImageEvent, ImageInfo, ImageProgress, RegistryAuth } from './resources/images.js';
 export type { WaitOptions } from './resources/sandbox-records.js';
 export {
   type CreateSandbox,

@@ -1,7 +1,16 @@
 /** Commands: output, input, results, deadlines, cancelling, re-auth, lost connections, sandboxes that end. */
+import { Code, ConnectError } from '@connectrpc/connect';
 import { afterEach, describe, expect, it } from 'vitest';
-import { AbortedError, ConnectionError, SandboxNotRunningError, Sandlot, ServerError } from '../src/index.js';
-import { ExecServer, type ExecServerOptions, event, until } from './exec-server.js';
+import {
+  AbortedError,
+  ConnectionError,
+  type Sandbox,
+  SandboxNotRunningError,
+  Sandlot,
+  ServerError,
+} from '../src/index.js';
+import { event, until } from './command-service.js';
+import { ExecServer, type ExecServerOptions } from './exec-server.js';
 
 let server: ExecServer;
 let client: Sandlot;
@@ -40,11 +49,11 @@ describe('run', () => {
       timedOut: false,
       truncated: false,
     });
-    expect(server.starts[0]).toMatchObject({
+    expect(server.commands.starts[0]).toMatchObject({
       command: { cmd: 'sh', args: ['-c', 'x'], envs: { A: '1' }, cwd: '/w', user: 'u' },
       stdin: false,
     });
-    expect(server.starts[0]?.sessionUuid).toBeUndefined();
+    expect(server.commands.starts[0]?.sessionUuid).toBeUndefined();
   });
 
   it('keeps the beginning of too much output and still ends', async () => {
@@ -71,7 +80,6 @@ describe('run', () => {
   });
 
   it('reports a deadline as a result, and leaves the ending to the server', async () => {
-    const { Code, ConnectError } = await import('@connectrpc/connect');
     const sandbox = await sandboxOf({
       async *start() {
         yield event.start();
@@ -81,7 +89,7 @@ describe('run', () => {
     });
     const result = await sandbox.run(['sleep', '9'], { timeoutMs: 1_500 });
     expect(result).toMatchObject({ timedOut: true, exitCode: 124, stdout: 'so far' });
-    expect(server.timeouts).toEqual(['1500']);
+    expect(server.commands.timeouts).toEqual(['1500']);
   });
 
   it('takes a stream that breaks after the deadline for the end that was asked for', async () => {
@@ -108,7 +116,7 @@ describe('run', () => {
     expect(server.auths).toBe(1);
     await sandbox.run(['x']);
     expect(server.auths).toBe(2);
-    expect(server.starts).toHaveLength(2);
+    expect(server.commands.starts).toHaveLength(2);
   });
 });
 
@@ -192,14 +200,20 @@ describe('exec', () => {
     void process.write('one');
     void process.write(new Uint8Array(150_000));
     await process.closeStdin();
-    expect(server.inputs.map(({ input }) => input?.input.value?.byteLength)).toEqual([
+    expect(server.commands.inputs.map(({ input }) => input?.input.value?.byteLength)).toEqual([
       3, 65_536, 65_536, 18_928, 0,
     ]);
-    expect(server.inputs.map(({ closeStdin }) => closeStdin)).toEqual([false, false, false, false, true]);
-    expect(server.inputs[0]?.session?.selector).toEqual({ case: 'pid', value: 7 });
-    expect(new Set(server.inputs.map(({ inputUuid }) => inputUuid)).size).toBe(5);
+    expect(server.commands.inputs.map(({ closeStdin }) => closeStdin)).toEqual([
+      false,
+      false,
+      false,
+      false,
+      true,
+    ]);
+    expect(server.commands.inputs[0]?.session?.selector).toEqual({ case: 'pid', value: 7 });
+    expect(new Set(server.commands.inputs.map(({ inputUuid }) => inputUuid)).size).toBe(5);
     await process.signal('SIGTERM');
-    expect(server.signals[0]).toMatchObject({ signal: 15 });
+    expect(server.commands.signals[0]).toMatchObject({ signal: 15 });
     finish();
     await process.wait();
   });
@@ -208,7 +222,7 @@ describe('exec', () => {
     const sandbox = await sandboxOf({
       async *start() {
         yield event.start();
-        await until(() => server.inputs.length === 3);
+        await until(() => server.commands.inputs.length === 3);
         yield event.pty('echo');
         yield event.end();
       },
@@ -222,9 +236,9 @@ describe('exec', () => {
     const seen = [];
     for await (const { stream, data } of process.output) seen.push(`${stream}:${text(data)}`);
     expect(seen).toEqual(['pty:echo']);
-    expect(server.starts[0]?.pty?.size).toMatchObject({ cols: 100, rows: 30 });
-    expect(server.updates[0]?.pty?.size).toMatchObject({ cols: 80, rows: 24 });
-    expect(server.inputs[0]?.input?.input.case).toBe('pty');
+    expect(server.commands.starts[0]?.pty?.size).toMatchObject({ cols: 100, rows: 30 });
+    expect(server.commands.updates[0]?.pty?.size).toMatchObject({ cols: 80, rows: 24 });
+    expect(server.commands.inputs[0]?.input?.input.case).toBe('pty');
   });
 
   it('closes the stream when the caller cancels', async () => {
@@ -259,8 +273,8 @@ describe('a lost connection', () => {
       },
     });
     await expect(sandbox.run(['x'])).rejects.toThrow(ConnectionError);
-    expect(server.starts).toHaveLength(1);
-    expect(server.attaches).toBe(0);
+    expect(server.commands.starts).toHaveLength(1);
+    expect(server.commands.attaches).toBe(0);
   });
 
   it('is healed for a session, which is attached again', async () => {
@@ -279,8 +293,8 @@ describe('a lost connection', () => {
     });
     const result = await sandbox.run(['x'], { session: 'my-session' });
     expect(result).toMatchObject({ stdout: 'before after', exitCode: 4 });
-    expect(server.starts[0]?.sessionUuid).toBe('my-session');
-    expect(server.attaches).toBe(1);
+    expect(server.commands.starts[0]?.sessionUuid).toBe('my-session');
+    expect(server.commands.attaches).toBe(1);
   });
 
   it('before the start event is not repeated for a plain command', async () => {
@@ -291,7 +305,7 @@ describe('a lost connection', () => {
       },
     });
     await expect(sandbox.run(['x'])).rejects.toThrow(ConnectionError);
-    expect(server.starts).toHaveLength(1);
+    expect(server.commands.starts).toHaveLength(1);
   });
 
   it('of a sandbox that has ended is told with its reason', async () => {
@@ -310,6 +324,65 @@ describe('a lost connection', () => {
   });
 });
 
+describe('kept connections that are dead', () => {
+  const quick: ExecServerOptions = {
+    async *start() {
+      yield event.start();
+      yield event.end();
+    },
+  };
+
+  /** Gives the client a token and eight idle connections, all of which the server then forgets. */
+  async function loseIdle(sandbox: Sandbox) {
+    await sandbox.run(['x']);
+    await Promise.all(Array.from({ length: 8 }, () => sandbox.errorContext()));
+    server.forget();
+  }
+
+  it('cost a session, an attach and a call of the API one repeat, not one for each', async () => {
+    const sandbox = await sandboxOf({
+      ...quick,
+      async *attach() {
+        yield event.start();
+        yield event.end(3);
+      },
+    });
+    await loseIdle(sandbox);
+    expect((await sandbox.run(['x'], { session: true })).exitCode).toBe(0);
+    await loseIdle(sandbox);
+    expect((await (await sandbox.attach('s')).wait()).exitCode).toBe(3);
+    await loseIdle(sandbox);
+    expect(await sandbox.errorContext()).toMatchObject({ status: 'RUNNING' });
+  });
+
+  it('are a broken connection for a plain command, whichever way the system says it', async () => {
+    const sandbox = await sandboxOf(quick);
+    await loseIdle(sandbox);
+    const before = server.commands.starts.length;
+    const error = await sandbox.run(['x']).catch((caught: unknown) => caught);
+    expect(error).toBeInstanceOf(ConnectionError);
+    expect((error as ConnectionError).code).toMatch(/^(EPIPE|ECONNRESET)$/);
+    expect((error as Error).message).toContain('Start: the connection was closed by the other side');
+    expect(server.commands.starts).toHaveLength(before);
+    expect((await sandbox.run(['x'])).exitCode).toBe(0);
+  });
+
+  it('do not lose a signal', async () => {
+    const sandbox = await sandboxOf({
+      async *start() {
+        yield event.start();
+        await until(() => server.commands.signals.length > 0);
+        yield event.end(0);
+      },
+    });
+    const process = await sandbox.exec(['x']);
+    await sandbox.errorContext();
+    server.forget();
+    await process.signal('SIGTERM');
+    expect((await process.wait()).exitCode).toBe(0);
+  });
+});
+
 describe('a refusal', () => {
   it('that passes (the node has just been started again) is waited out', async () => {
     const sandbox = await sandboxOf({
@@ -320,7 +393,7 @@ describe('a refusal', () => {
       },
     });
     expect((await sandbox.run(['x'])).exitCode).toBe(0);
-    expect(server.starts).toHaveLength(1);
+    expect(server.commands.starts).toHaveLength(1);
   });
 
   it('because the sandbox has ended says why', async () => {
@@ -336,8 +409,18 @@ describe('a refusal', () => {
     expect((error as Error).message).toContain('its lifetime is over');
   });
 
+  it('after which the command may run (its node went away) is not repeated for a plain one', async () => {
+    const sandbox = await sandboxOf({
+      // biome-ignore lint/correctness/useYield: it fails at once
+      async *start() {
+        throw new ConnectError('the connection to the node broke', Code.Aborted);
+      },
+    });
+    await expect(sandbox.run(['x'])).rejects.toThrow(ConnectionError);
+    expect(server.commands.starts).toHaveLength(1);
+  });
+
   it('inside the stream is an error of the server', async () => {
-    const { Code, ConnectError } = await import('@connectrpc/connect');
     const sandbox = await sandboxOf({
       // biome-ignore lint/correctness/useYield: it fails at once
       async *start() {
@@ -345,6 +428,6 @@ describe('a refusal', () => {
       },
     });
     await expect(sandbox.run(['x'])).rejects.toThrow(ServerError);
-    expect(server.starts).toHaveLength(1);
+    expect(server.commands.starts).toHaveLength(1);
   });
 });

@@ -3,6 +3,7 @@ import { CliError, exitCodes } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { createRequest, type ShapeOptions } from './create-request.js';
+import { pullWithLogin } from './image-pull.js';
 import { waitWithProgress } from './wait-with-progress.js';
 
 /** Its options. */
@@ -31,6 +32,7 @@ export async function run(
   else if (options.startCommand !== undefined) create.startCommand = options.startCommand;
   else if (options.entrypoint) create.startCommand = { entrypoint: true };
 
+  await pullWithLogin(context, client, image);
   const sandbox = await client.sandboxes.create(create);
   let info = sandbox.info;
   if (options.wait) {

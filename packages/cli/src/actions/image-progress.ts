@@ -23,7 +23,9 @@ export async function followImage(
     for await (const event of events) {
       if ('done' in event) image = event.done;
       else {
-        const text = `${what}: ${event.message ?? stageTexts[event.stage] ?? event.stage}`;
+        // The message of this stage is the full name of what was asked for.
+        const said = event.stage === 'resolve' ? undefined : event.message;
+        const text = `${what}: ${said ?? stageTexts[event.stage] ?? event.stage}`;
         progress.update(event.doneBytes, event.totalBytes, text);
       }
     }

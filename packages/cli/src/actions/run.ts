@@ -5,6 +5,7 @@ import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { parseDuration, parsePairs } from '../output/units.js';
 import { createRequest, type ShapeOptions } from './create-request.js';
+import { pullWithLogin } from './image-pull.js';
 import { runCommand } from './run-command.js';
 import { waitWithProgress } from './wait-with-progress.js';
 
@@ -42,6 +43,7 @@ async function runInNew(
 ): Promise<number> {
   if (argv.length === 0) throw usage('a command is missing');
   const client = await context.client();
+  await pullWithLogin(context, client, image);
   // A Ctrl-C between two waits must not end us before the sandbox is removed.
   const unsubscribe = context.onSignal('SIGINT', () => undefined);
   // Its environment is given to the command; `--timeout` is the command's, the sandbox goes right after.

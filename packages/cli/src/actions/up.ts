@@ -1,11 +1,19 @@
 /** `sandlot up`: starts what does not run, or renews it, and says what it did. */
+import { isDeepStrictEqual } from 'node:util';
 import { CliError, exitCodes } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { isStale } from '../up/build-time.js';
+import { checkOptions } from '../up/check-options.js';
 import { type DaemonSpec, isRunning, startDaemon } from '../up/daemon.js';
 import { ensureKey } from '../up/first-key.js';
-import { type LocalServer, openNodeSocket, prepareServer } from '../up/local-server.js';
+import {
+  keepOptions,
+  type LocalServer,
+  openNodeSocket,
+  prepareServer,
+  withOptions,
+} from '../up/local-server.js';
 import { withLock } from '../up/lock.js';
 import { isAlive, readReadyFile } from '../up/process-identity.js';
 import { buildRoot } from '../up/reachable-build.js';
@@ -27,16 +35,20 @@ export async function run(context: CliContext, _args: [], options: UpOptions): P
       hint: 'Start it on a Linux machine and name it here: `sandlot config set url http://HOST:7070`.',
     });
   }
-  const server = prepareServer(
-    options.data ?? context.settings().data.value,
-    options as unknown as Record<string, unknown>,
-    context.isRoot,
-  );
+  const kept = prepareServer(options.data ?? context.settings().data.value, context.isRoot);
+  const wanted = withOptions(kept, options as unknown as Record<string, unknown>);
+  if (wanted !== kept) await checkOptions([wanted.nodeAgent, wanted.controlPlane]);
   const started = await withLock(
-    server.layout.run,
+    kept.layout.run,
     (pid) => context.out.note(`waiting for another sandlot (pid ${pid}) that starts or stops this server …`),
-    () => startWhatIsMissing(context, server, options),
+    () => startWhatIsMissing(context, kept, wanted, options),
   );
+  if (started.length > 0) keepOptions(wanted);
+  if (wanted !== kept && started.length < 2)
+    context.out.note(
+      'what was running keeps its old flags; `sandlot up --restart` with the new ones renews it',
+    );
+  const server = started.includes(wanted.controlPlane.role) ? wanted : kept;
   const key = await ensureKey(context, server);
   report(context, server, started, key, options);
   if (options.detach || started.length === 0) return 0;
@@ -52,16 +64,21 @@ export async function run(context: CliContext, _args: [], options: UpOptions): P
 
 async function startWhatIsMissing(
   context: CliContext,
-  server: LocalServer,
+  kept: LocalServer,
+  wanted: LocalServer,
   options: UpOptions,
 ): Promise<string[]> {
   const started: string[] = [];
-  for (const spec of [server.nodeAgent, server.controlPlane]) {
-    if (!(await mustStart(context, spec, options))) continue;
-    context.out.note(`starting the ${spec.role} …`);
-    await startDaemon(spec);
-    started.push(spec.role);
-    if (spec === server.nodeAgent) openNodeSocket(server);
+  for (const daemon of ['nodeAgent', 'controlPlane'] as const) {
+    const moves = !isDeepStrictEqual(kept[daemon].health, wanted[daemon].health);
+    if (moves) await refuseForeign(wanted[daemon]);
+    // One that runs is found where the old flags put it.
+    if (!(await mustStart(context, kept[daemon], options))) continue;
+    if (!moves) await refuseForeign(wanted[daemon]);
+    context.out.note(`starting the ${wanted[daemon].role} …`);
+    await startDaemon(wanted[daemon]);
+    started.push(wanted[daemon].role);
+    if (daemon === 'nodeAgent') openNodeSocket(wanted);
   }
   return started;
 }
@@ -86,7 +103,7 @@ async function mustStart(context: CliContext, spec: DaemonSpec, options: UpOptio
   if (isAlive(ready)) {
     context.out.note(`the ${spec.role} (${ready.pid}) does not answer; renewing it`);
     await stopDaemon(spec.readyFile);
-  } else await refuseForeign(spec);
+  }
   return true;
 }
 

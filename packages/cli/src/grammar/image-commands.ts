@@ -10,6 +10,8 @@ export function addImageCommands(parent: Command, binder: Binder): void {
       .command('pull')
       .description('pull an image from its registry and make it ready to start')
       .argument('<name>', 'image reference')
+      .option('--username <name>', "user at the registry (otherwise Docker's login, ~/.docker/config.json)")
+      .option('--password-stdin', 'read the password or token from standard input')
       .addOption(outputOption()),
     () => import('../actions/image-pull.js'),
   );

@@ -14,6 +14,11 @@ export function addMachineCommands(parent: Command, binder: Binder): void {
       .option('--data <folder>', 'data folder (SANDLOT_DATA)')
       .option('--listen <address>', 'address and port of the API (127.0.0.1:7070)')
       .option('--public-url <url>', 'URL under which clients reach it')
+      .option(
+        '--trusted-proxy <address>',
+        'believe the X-Forwarded headers of this address or CIDR; may be repeated',
+        collect,
+      )
       .option('--cpu-overcommit <n>', 'offer cores times this (8)', numberAbove(0))
       .option('--memory-overcommit <n>', 'offer memory times this (2)', numberAbove(0))
       .option('--disk-overcommit <n>', 'offer free disk times this (4)', numberAbove(0))

@@ -1,6 +1,6 @@
 /** Starts one daemon as a process of its own, waits until it is healthy, and says why when it is not. Used by `up` and `down`. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
+import { closeSync, fstatSync, mkdirSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { CliError } from '../cli-error.js';
 import { isAlive, type ReadyFile, readReadyFile } from './process-identity.js';
@@ -21,8 +21,6 @@ export interface DaemonSpec {
   startTimeoutMs: number;
 }
 
-/** A log that is larger is set aside when the daemon starts. */
-const logMaxBytes = 20 * 1024 * 1024;
 const pollMs = 50;
 
 /** True while its process lives and answers. */
@@ -35,6 +33,8 @@ export async function startDaemon(spec: DaemonSpec): Promise<ReadyFile> {
   // The file stays until the new process writes its own: without one, whoever supervises would take
   // a start that failed for an end on purpose. It names a dead process until then.
   const log = openLog(spec.logFile);
+  // Of a start that fails, only its own lines are shown.
+  const logFrom = fstatSync(log).size;
   let child: ChildProcess;
   try {
     child = spawn(process.execPath, ['--enable-source-maps', spec.main, ...spec.args], {
@@ -58,28 +58,33 @@ export async function startDaemon(spec: DaemonSpec): Promise<ReadyFile> {
   });
   const deadline = performance.now() + spec.startTimeoutMs;
   for (;;) {
-    if (end !== undefined) throw notStarted(spec, `it has ended: ${end}`);
+    if (end !== undefined) throw notStarted(spec, `it has ended: ${end}`, logFrom);
     const ready = readReadyFile(spec.readyFile);
     if (ready?.pid === child.pid && isAlive(ready) && (await isHealthy(spec.health))) return ready;
     if (performance.now() > deadline) {
       child.kill('SIGTERM');
-      throw notStarted(spec, `it was not ready within ${spec.startTimeoutMs / 1000} s, and was ended`);
+      throw notStarted(
+        spec,
+        `it was not ready within ${spec.startTimeoutMs / 1000} s, and was ended`,
+        logFrom,
+      );
     }
     await new Promise((resolve) => setTimeout(resolve, pollMs));
   }
 }
 
-/** The last lines of a log. */
-export function lastLines(file: string, count: number): string {
+/** The last lines of a log, from a position on. */
+export function lastLines(file: string, count: number, from = 0): string {
   try {
-    return readFileSync(file, 'utf8').trimEnd().split('\n').slice(-count).join('\n');
+    const text = readFileSync(file).subarray(from).toString('utf8');
+    return text.trimEnd().split('\n').slice(-count).join('\n');
   } catch {
     return '';
   }
 }
 
-function notStarted(spec: DaemonSpec, why: string): CliError {
-  const lines = lastLines(spec.logFile, 15);
+function notStarted(spec: DaemonSpec, why: string, logFrom: number): CliError {
+  const lines = lastLines(spec.logFile, 15, logFrom);
   const log = lines === '' ? '' : `\n  its last lines:\n${lines.replace(/^/gm, '    ')}`;
   return new CliError(`the ${spec.role} did not start: ${why}${log}`, {
     hint: `All of it is in ${spec.logFile}; \`sandlot doctor\` checks this host.`,
@@ -88,11 +93,7 @@ function notStarted(spec: DaemonSpec, why: string): CliError {
 
 function openLog(file: string): number {
   mkdirSync(path.dirname(file), { recursive: true, mode: 0o755 });
-  try {
-    if (statSync(file).size > logMaxBytes) renameSync(file, `${file}.1`);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-  }
+  // The node agent keeps it small; it relies on every writer appending.
   return openSync(file, 'a', 0o640);
 }
 

@@ -5,6 +5,7 @@
  */
 import { chmodSync, chownSync, existsSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { CliError } from '../cli-error.js';
 import type { DaemonSpec } from './daemon.js';
 import { type Instance, readInstance, writeInstance } from './instance.js';
@@ -12,7 +13,6 @@ import { ensureGatewayKeys } from './keys.js';
 import { instanceIdOf, type Layout, layoutOf, makeDataFolder } from './layout.js';
 import {
   controlPlaneArguments,
-  type DaemonOptions,
   defaultListen,
   localUrlOf,
   mergeOptions,
@@ -25,7 +25,6 @@ import { ensureServiceUser, type UserIds } from './service-user.js';
 export interface LocalServer {
   layout: Layout;
   instance: Instance;
-  options: DaemonOptions;
   url: string;
   nodeAgent: DaemonSpec;
   controlPlane: DaemonSpec;
@@ -36,24 +35,39 @@ export interface LocalServer {
 const nodeStartTimeoutMs = 180_000;
 const controlPlaneStartTimeoutMs = 60_000;
 
-/** Makes folders, user, keys and `instance.json`, and the daemons' command lines. Changes nothing that runs. */
-export function prepareServer(data: string, given: Record<string, unknown>, isRoot: boolean): LocalServer {
+/**
+ * Makes folders, user, keys and `instance.json`, and the daemons' command lines by the flags that were
+ * kept. Changes nothing that runs.
+ */
+export function prepareServer(data: string, isRoot: boolean): LocalServer {
   const real = makeDataFolder(data);
   const layout = layoutOf(real);
   const serviceUser = isRoot ? ensureServiceUser() : undefined;
   makeFolders(layout, serviceUser);
   ensureGatewayKeys(layout, serviceUser);
   const kept = readInstance(layout.instanceFile);
-  const options = mergeOptions(kept?.options ?? {}, given);
-  if (options.guestAssets === undefined) options.guestAssets = defaultGuestAssets(layout);
-  else options.guestAssets = path.resolve(options.guestAssets);
   const instance: Instance = {
     instanceId: instanceIdOf(real),
     createdAt: kept?.createdAt ?? new Date().toISOString(),
-    options,
+    options: { guestAssets: defaultGuestAssets(layout), ...kept?.options },
   };
   writeInstance(layout.instanceFile, instance);
-  return { layout, instance, options, serviceUser, ...daemonSpecs(layout, instance, serviceUser) };
+  return { layout, instance, serviceUser, ...daemonSpecs(layout, instance, serviceUser) };
+}
+
+/** The same server with the flags that are given now; the same object when they change nothing. Keep them by {@link keepOptions}. */
+export function withOptions(server: LocalServer, given: Record<string, unknown>): LocalServer {
+  const { layout, serviceUser } = server;
+  const options = mergeOptions(server.instance.options, given);
+  if (options.guestAssets !== undefined) options.guestAssets = path.resolve(options.guestAssets);
+  if (isDeepStrictEqual(options, server.instance.options)) return server;
+  const instance = { ...server.instance, options };
+  return { layout, instance, serviceUser, ...daemonSpecs(layout, instance, serviceUser) };
+}
+
+/** Makes the flags of a server those of the next `up`, too: once a daemon has started with them. */
+export function keepOptions({ layout, instance }: LocalServer): void {
+  writeInstance(layout.instanceFile, instance);
 }
 
 /** The daemons of a prepared instance. */

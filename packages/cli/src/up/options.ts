@@ -6,6 +6,7 @@ import type { UserIds } from './service-user.js';
 export interface DaemonOptions {
   listen?: string;
   publicUrl?: string;
+  trustedProxy?: string[];
   cpuOvercommit?: number;
   memoryOvercommit?: number;
   diskOvercommit?: number;
@@ -26,6 +27,7 @@ export interface DaemonOptions {
 export const daemonOptionNames: readonly (keyof DaemonOptions)[] = [
   'listen',
   'publicUrl',
+  'trustedProxy',
   'cpuOvercommit',
   'memoryOvercommit',
   'diskOvercommit',
@@ -62,7 +64,7 @@ export function nodeAgentArguments(
   return [
     ...['--data', layout.node, '--socket', layout.nodeSocket],
     ...['--public-key', layout.gatewayPublicKey, '--instance', instanceId],
-    ...['--ready-file', layout.nodeReady],
+    ...['--ready-file', layout.nodeReady, '--log-folder', layout.logs],
     ...flag('--guest-assets', options.guestAssets),
     ...flag('--kvm', options.kvm),
     ...flag('--driver', options.driver),
@@ -89,6 +91,7 @@ export function controlPlaneArguments(layout: Layout, options: DaemonOptions): s
     ...['--node-socket', layout.nodeSocket, '--admin-socket', layout.adminSocket],
     ...['--ready-file', layout.controlPlaneReady],
     ...flag('--public-url', options.publicUrl),
+    ...repeated('--trusted-proxy', options.trustedProxy),
   ];
 }
 

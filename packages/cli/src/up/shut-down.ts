@@ -35,7 +35,7 @@ export async function shutDown(context: CliContext, data: string): Promise<ShutD
   const report: ShutDownReport = { sandboxes: 0, nodeAgent: 'absent', controlPlane: 'absent' };
   // A folder that never had a server is not touched.
   if (!existsSync(layoutOf(data).instanceFile)) return report;
-  const server = prepareServer(data, {}, context.isRoot);
+  const server = prepareServer(data, context.isRoot);
   const { run } = server.layout;
   const onWait = (pid: number) => context.out.note(`waiting for another sandlot (pid ${pid}) …`);
   await withLock(run, onWait, () => endAll(context, server, report));

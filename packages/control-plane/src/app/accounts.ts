@@ -80,14 +80,20 @@ export async function createTeam(app: AppContext, actor: Actor, name: string): P
   return toTeam(team, 'admin');
 }
 
+/** A team that the caller may use, by id or name. Throws NOT_FOUND, also for one of others. */
+export async function requireTeam(db: Db, actor: Actor, idOrName: string): Promise<TeamRow> {
+  const team = await findTeam(db, idOrName);
+  if (team === undefined || !mayUseTeam(actor, team.id)) throw notFound('team', idOrName, 'sandlot team ls');
+  return team;
+}
+
 /** `GET /teams/{team_id}/members`. */
 export async function listTeamMembers(
   app: AppContext,
   actor: Actor,
   idOrName: string,
 ): Promise<TeamMemberList> {
-  const team = await findTeam(app.store.db, idOrName);
-  if (team === undefined || !mayUseTeam(actor, team.id)) throw notFound('team', idOrName, 'sandlot team ls');
+  const team = await requireTeam(app.store.db, actor, idOrName);
   const members = await findMembers(app.store.db, team.id);
   return { data: members.map(toMember), total_count: members.length };
 }

@@ -5,12 +5,12 @@
  */
 import { createHash } from 'node:crypto';
 import type { CreateSandbox, Sandbox } from '@sandlot/protocol';
-import { mayUseTeam } from '../domain/access.js';
 import type { SandboxRecord, Shape } from '../domain/record.js';
 import { effectiveShape } from '../domain/shape.js';
 import type { Db } from '../store/database.js';
 import { findRepetition, insertRepetition } from '../store/idempotency.js';
 import { findSandbox, insertSandbox } from '../store/sandboxes.js';
+import { requireTeam } from './accounts.js';
 import { AppError, invalidRequest } from './app-error.js';
 import type { AppContext, Caller } from './context.js';
 import { newId } from './ids.js';
@@ -31,16 +31,15 @@ const fieldOf = { vcpus: 'cpu_cores', memoryMiB: 'memory_gb', diskGiB: 'disk_siz
 export async function createSandbox(
   app: AppContext,
   caller: Caller,
-  body: CreateSandbox,
+  given: CreateSandbox,
   waitSeconds: number | undefined,
 ): Promise<Sandbox> {
-  const valid = validateCreate(body);
+  const valid = validateCreate(given);
   const { actor } = caller;
-  if (body.team_id !== undefined && !mayUseTeam(actor, body.team_id))
-    throw new AppError(
-      'NOT_FOUND',
-      `There is no team ${body.team_id} that this key may use. \`sandlot team ls\` lists yours.`,
-    );
+  const body =
+    given.team_id === undefined
+      ? given
+      : { ...given, team_id: (await requireTeam(app.store.db, actor, given.team_id)).id };
   const shape = effectiveShape(valid.request.cpuCores, valid.request.memoryGb, valid.request.diskGb);
   const { id, fresh } = await app.store.transaction(async (db) => {
     const repeated = await findRepeated(db, actor.userId, body);

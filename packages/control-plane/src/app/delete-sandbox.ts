@@ -4,11 +4,12 @@
  * between, reconcile repeats the command to the node.
  */
 import { activeStatuses, type BulkDelete, type BulkDeleted, type Done } from '@sandlot/protocol';
-import { type Actor, mayManageTeam, maySee, mayUseTeam } from '../domain/access.js';
+import { type Actor, mayManageTeam, maySee } from '../domain/access.js';
 import type { SandboxRecord } from '../domain/record.js';
 import { isEnded } from '../domain/states.js';
 import { requestStop } from '../domain/transition.js';
 import { findSandboxes, findSandboxIds, type SandboxFilter } from '../store/sandboxes.js';
+import { requireTeam } from './accounts.js';
 import { AppError, sandboxNotFound } from './app-error.js';
 import { atMost, mapBounded } from './bounded.js';
 import type { AppContext } from './context.js';
@@ -76,8 +77,9 @@ async function remove(app: AppContext, id: string): Promise<void> {
 
 /** Live sandboxes that labels, team and user select; never somebody else's without the right to it. */
 async function selectIds(app: AppContext, actor: Actor, body: BulkDelete): Promise<string[]> {
+  const team = body.team_id === undefined ? undefined : await requireTeam(app.store.db, actor, body.team_id);
   const filter: SandboxFilter = {
-    ...ownership(actor, body),
+    ...ownership(actor, body, team?.id),
     ...(body.labels === undefined ? {} : { labels: body.labels }),
     statuses: [...activeStatuses, 'ERROR'],
   };
@@ -90,13 +92,8 @@ function isLive(record: SandboxRecord | undefined): boolean {
   return record !== undefined && record.deletedAt === null && !isEnded(record.state);
 }
 
-function ownership(actor: Actor, body: BulkDelete): SandboxFilter {
-  const { team_id: teamId, user_id: userId, all_users: allUsers = false } = body;
-  if (teamId !== undefined && !mayUseTeam(actor, teamId))
-    throw new AppError(
-      'NOT_FOUND',
-      `There is no team ${teamId} that this key may use. \`sandlot team ls\` lists yours.`,
-    );
+function ownership(actor: Actor, body: BulkDelete, teamId: string | undefined): SandboxFilter {
+  const { user_id: userId, all_users: allUsers = false } = body;
   const team = teamId === undefined ? {} : { teamId };
   const manages = teamId === undefined ? actor.isAdmin : mayManageTeam(actor, teamId);
   if (allUsers) {

@@ -8,6 +8,7 @@ import type {
   ImageList,
   ImageListItem,
   ListImagesQuery,
+  PullImage,
 } from '@sandlot/protocol';
 import { findBuild } from '../store/image-builds.js';
 import { AppError } from './app-error.js';
@@ -36,13 +37,13 @@ export function inspectLocalImage(app: AppContext, reference: string): Promise<I
   return fromNode(`inspect image ${reference}`, () => app.fleet.imageNode().image(reference));
 }
 
-/** `POST /images/local:pull`: progress as it comes. */
+/** `POST /images/local:pull`: progress as it comes. Credentials go through, and are not kept. */
 export function pullLocalImage(
   app: AppContext,
-  reference: string,
+  pull: PullImage,
   signal: AbortSignal,
 ): Promise<IncomingMessage> {
-  return fromNode(`pull image ${reference}`, () => app.fleet.imageNode().pullImage(reference, signal));
+  return fromNode(`pull image ${pull.reference}`, () => app.fleet.imageNode().pullImage(pull, signal));
 }
 
 /** `POST /images/local:import`: the archive goes through as it comes. */

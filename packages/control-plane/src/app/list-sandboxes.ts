@@ -1,9 +1,8 @@
 /** `GET /sandbox`: every filter of the wire, newest first, pages that do not shift. */
 import { activeStatuses, type ListSandboxesQuery, type SandboxList } from '@sandlot/protocol';
-import { mayUseTeam } from '../domain/access.js';
 import { wireStatus } from '../domain/wire-status.js';
 import { findSandboxes, findSandboxIds, type SandboxFilter } from '../store/sandboxes.js';
-import { AppError } from './app-error.js';
+import { requireTeam } from './accounts.js';
 import type { AppContext, Caller } from './context.js';
 import type { PageSnapshots } from './page-snapshots.js';
 import { presentSandboxes } from './present-sandbox.js';
@@ -19,7 +18,9 @@ export async function listSandboxes(
   query: ListSandboxesQuery,
 ): Promise<SandboxList> {
   const { page = 1, per_page: perPage = 50 } = query;
-  const filter = toFilter(caller, query);
+  const team =
+    query.team_id === undefined ? undefined : await requireTeam(app.store.db, caller.actor, query.team_id);
+  const filter = toFilter(caller, query, team?.id);
   const key = JSON.stringify([caller.actor.userId, perPage, filter]);
   let ids = page > 1 ? snapshots.find(key) : undefined;
   if (ids === undefined) {
@@ -45,18 +46,13 @@ export async function listSandboxes(
   };
 }
 
-function toFilter({ actor }: Caller, query: ListSandboxesQuery): SandboxFilter {
-  if (query.team_id !== undefined && !mayUseTeam(actor, query.team_id))
-    throw new AppError(
-      'NOT_FOUND',
-      `There is no team ${query.team_id} that this key may see. \`sandlot team ls\` lists yours.`,
-    );
+function toFilter({ actor }: Caller, query: ListSandboxesQuery, teamId: string | undefined): SandboxFilter {
   const statuses = query.status !== undefined ? [query.status] : query.is_active ? activeStatuses : undefined;
   return {
     ...(actor.isAdmin
       ? {}
       : { visibleTo: { userId: actor.userId, teamIds: [...actor.teams.keys()].sort() } }),
-    ...(query.team_id === undefined ? {} : { teamId: query.team_id }),
+    ...(teamId === undefined ? {} : { teamId }),
     ...(query.user_id === undefined ? {} : { ownerId: query.user_id }),
     ...(statuses === undefined ? {} : { statuses }),
     ...(query.labels === undefined ? {} : { labels: query.labels }),

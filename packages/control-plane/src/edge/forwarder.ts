@@ -16,6 +16,9 @@ const maxFreeSockets = 256;
 const retryForMs = 3_000;
 const retryPauseMs = 50;
 
+/** Marks the last message of a Connect stream. */
+const endStreamFlag = 0b10;
+
 /** Forwards to one unix socket. */
 export class Forwarder {
   readonly #agent = new Agent({ keepAlive: true, maxFreeSockets });
@@ -119,21 +122,37 @@ export class Forwarder {
     const message = mayHaveBegun
       ? 'The connection to the node of this sandbox broke; the request may have been carried out.'
       : 'The node of this sandbox cannot be reached at the moment. Try again shortly.';
-    const isConnect = incoming.url?.includes('/command_session.CommandSession/') ?? false;
-    const [status, body] = isConnect
-      ? [503, { code: 'unavailable', message }]
-      : mayHaveBegun
-        ? [502, { error: 'node_connection_lost', detail: message }]
-        : [409, { error: 'node_unavailable', detail: message }];
-    const text = JSON.stringify(body);
-    outgoing.writeHead(status, {
-      'content-type': 'application/json',
-      'content-length': Buffer.byteLength(text),
-    });
-    outgoing.end(text);
+    const method = /\/command_session\.CommandSession\/(\w+)/.exec(incoming.url ?? '')?.[1];
+    // Every method but Start carries an id that makes a repeat harmless.
+    if (method === 'Start' && mayHaveBegun) sendStreamError(outgoing, 'aborted', message);
+    else if (method) sendJson(outgoing, 503, { code: 'unavailable', message });
+    else if (mayHaveBegun) sendJson(outgoing, 502, { error: 'node_connection_lost', detail: message });
+    else sendJson(outgoing, 409, { error: 'node_unavailable', detail: message });
     // What the client still sends is not wanted; reading it lets it see the answer.
     incoming.resume();
   }
+}
+
+function sendJson(outgoing: ServerResponse, status: number, body: object): void {
+  const text = JSON.stringify(body);
+  outgoing.writeHead(status, {
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(text),
+  });
+  outgoing.end(text);
+}
+
+/**
+ * A stream of the Connect protocol that ends with an error: flags, length, message
+ * (connectrpc.com/docs/protocol, "Error end-stream"). Of a plain status, clients of a stream read no code.
+ */
+function sendStreamError(outgoing: ServerResponse, code: string, message: string): void {
+  const end = Buffer.from(JSON.stringify({ error: { code, message } }));
+  const head = Buffer.alloc(5);
+  head.writeUInt8(endStreamFlag, 0);
+  head.writeUInt32BE(end.length, 1);
+  outgoing.writeHead(200, { 'content-type': 'application/connect+proto' });
+  outgoing.end(Buffer.concat([head, end]));
 }
 
 function hasBody(incoming: IncomingMessage): boolean {

@@ -10,6 +10,7 @@ import type {
   ImageInfo,
   NodeInfo,
   NodeSandboxSpec,
+  PullImage,
   SandboxReport,
 } from '@sandlot/protocol';
 import { NodeTransport } from './node-request.js';
@@ -126,11 +127,11 @@ export class NodeClient {
   }
 
   /** Pulls; the answer is NDJSON of progress. */
-  pullImage(reference: string, signal: AbortSignal): Promise<IncomingMessage> {
+  pullImage(pull: PullImage, signal: AbortSignal): Promise<IncomingMessage> {
     return this.#transport.open({
       method: 'POST',
       path: '/v1/images:pull',
-      body: { reference },
+      body: pull,
       timeoutMs: deadlines.imageStream,
       signal,
     });

@@ -11,6 +11,10 @@ export interface Credentials {
   password: string;
 }
 
+/** What a user does about a registry that wants to know who asks. */
+export const HOW_TO_LOG_IN =
+  '`docker login` where the command line runs, or `sandlot image pull --username NAME --password-stdin IMAGE`';
+
 /** How the authenticator reaches the token server. */
 export type FetchJson = (url: string, headers: Record<string, string>) => Promise<unknown>;
 
@@ -43,14 +47,17 @@ export class Authenticator {
     }
     if (challenges.some(({ scheme }) => scheme === 'basic')) {
       if (!this.credentials) {
-        throw new ImageError('unauthorized', `${this.registry} asks for a user name and password; give them`);
+        throw new ImageError(
+          'unauthorized',
+          `the registry ${this.registry} asks for a user name and password. Give them: ${HOW_TO_LOG_IN}`,
+        );
       }
       this.header = basic(this.credentials);
       return;
     }
     throw new ImageError(
       'unauthorized',
-      `${this.registry} refuses access to ${this.repository} and asks for ${challenges.map(({ scheme }) => scheme).join(', ') || 'nothing'} that we could answer`,
+      `the registry ${this.registry} refuses access and asks for ${challenges.map(({ scheme }) => scheme).join(', ') || 'nothing'}, which is not supported: use a registry with basic or token login, or \`sandlot image import FILE NAME\``,
     );
   }
 
@@ -65,7 +72,10 @@ export class Authenticator {
     const body = typeof json === 'object' && json !== null ? (json as Record<string, unknown>) : {};
     const token = body['token'] ?? body['access_token'];
     if (typeof token !== 'string' || token === '' || /[^\x21-\x7e]/.test(token)) {
-      throw new ImageError('unauthorized', `the token server ${url.host} of ${this.registry} gave no token`);
+      throw new ImageError(
+        'unauthorized',
+        `the token server ${url.host} of the registry ${this.registry} gave no token. It is faulty: try again later`,
+      );
     }
     return token;
   }
@@ -75,12 +85,16 @@ export class Authenticator {
     try {
       url = new URL(realm);
     } catch (cause) {
-      throw new ImageError('unauthorized', `${this.registry} names a token server that is no URL`, { cause });
+      throw new ImageError(
+        'unauthorized',
+        `the registry ${this.registry} names a token server that is no URL. It is set up wrongly: tell who runs it`,
+        { cause },
+      );
     }
     if (url.protocol === 'https:' || (url.protocol === 'http:' && !isEncrypted)) return url;
     throw new ImageError(
       'insecure-registry',
-      `${this.registry} sends us to the token server ${url.host} without encryption; credentials are not sent there`,
+      `the registry ${this.registry} sends us to the token server ${url.host} without encryption, and credentials are not sent there. It is set up wrongly: tell who runs it`,
     );
   }
 }

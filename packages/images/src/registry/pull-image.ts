@@ -45,6 +45,10 @@ export async function pullImage(reference: ImageReference, context: PullContext)
   });
   try {
     return await pullWith(client, reference, context);
+  } catch (error) {
+    // Below here messages name the registry, the reason and the remedy; the image is the same for all.
+    if (!(error instanceof ImageError) || error.code === 'aborted') throw error;
+    throw new ImageError(error.code, `${name} cannot be pulled: ${error.message}`, { cause: error });
   } finally {
     client.close();
   }

@@ -7,7 +7,7 @@ import { errnoOf } from '../fault.js';
 import { MEDIA_TYPES } from '../manifest/manifest.js';
 import { DEFAULT_REGISTRY, type ImageReference } from '../manifest/reference.js';
 import { ImageError } from '../store.js';
-import { Authenticator, type Credentials } from './authenticator.js';
+import { Authenticator, type Credentials, HOW_TO_LOG_IN } from './authenticator.js';
 import { readBounded } from './body.js';
 import { backoffMs, isTransientStatus, pause, type RetryPolicy, retryAfterMs } from './retry.js';
 import {
@@ -27,6 +27,9 @@ const ACCEPT = [
   MEDIA_TYPES.dockerManifest,
 ].join(', ');
 const PING_MS = 5000;
+
+/** What is asked for. Failures differ by it: an image that is not there is the user's matter, a layer is not. */
+type Asked = 'manifest' | 'blob' | 'token';
 
 /** Options of a client. */
 export interface ClientOptions {
@@ -56,13 +59,15 @@ export class RegistryClient {
       reference.repository,
       options.auth,
       async (url, headers) => {
-        const bytes = await this.getBytes(url, headers, 'the token server', false);
+        const bytes = await this.getToken(url, headers);
         try {
           return JSON.parse(bytes.toString('utf8')) as unknown;
         } catch (cause) {
-          throw new ImageError('unauthorized', `the token server of ${reference.registry} answers no JSON`, {
-            cause,
-          });
+          throw new ImageError(
+            'unauthorized',
+            `the token server of the registry ${reference.registry} answers no JSON. It is faulty, or a proxy answers for it: try again later`,
+            { cause },
+          );
         }
       },
     );
@@ -70,15 +75,14 @@ export class RegistryClient {
 
   /** A manifest or index by tag or digest, and its digest, which is checked. */
   async manifest(tagOrDigest: string): Promise<{ bytes: Buffer; digest: string }> {
-    const what = `${this.reference.registry}/${this.reference.repository}${tagOrDigest.includes(':') ? '@' : ':'}${tagOrDigest}`;
     const url = `${await this.findBase()}/manifests/${tagOrDigest}`;
-    const response = await this.get(url, { accept: ACCEPT }, what, true);
+    const response = await this.get(url, { accept: ACCEPT }, 'manifest');
     try {
       const stated = response.header('docker-content-digest');
       const bytes = await readBounded(
         response,
         this.options.maxManifestBytes,
-        what,
+        `the manifest ${tagOrDigest}`,
         this.options.retry.silenceMs,
       );
       const expected = tagOrDigest.includes(':') ? tagOrDigest : stated;
@@ -87,7 +91,7 @@ export class RegistryClient {
       if (expected && expected !== digest) {
         throw new ImageError(
           'digest-mismatch',
-          `the manifest that came for ${what} has the digest ${digest}, not ${expected}; the registry or something on the way changed it`,
+          `the manifest that came for ${tagOrDigest} has the digest ${digest}, not ${expected}; the registry or something on the way changed it`,
         );
       }
       return { bytes, digest };
@@ -100,7 +104,7 @@ export class RegistryClient {
   async blob(digest: string, offset: number): Promise<TransportResponse> {
     const url = `${await this.findBase()}/blobs/${digest}`;
     const headers: Record<string, string> = offset > 0 ? { range: `bytes=${offset}-` } : {};
-    return this.get(url, headers, `the blob ${digest} of ${this.reference.repository}`, true);
+    return this.get(url, headers, 'blob');
   }
 
   /** Ends its connections. */
@@ -129,28 +133,25 @@ export class RegistryClient {
     }
   }
 
-  private async getBytes(
-    url: string,
-    headers: Record<string, string>,
-    what: string,
-    authenticates: boolean,
-  ): Promise<Buffer> {
-    const response = await this.get(url, headers, what, authenticates);
+  private async getToken(url: string, headers: Record<string, string>): Promise<Buffer> {
+    const response = await this.get(url, headers, 'token');
     try {
-      return await readBounded(response, 1 << 20, what, this.options.retry.silenceMs);
+      return await readBounded(
+        response,
+        1 << 20,
+        'the answer of the token server',
+        this.options.retry.silenceMs,
+      );
     } finally {
       response.cancel();
     }
   }
 
   /** GET until it works, is refused for good, or the tries are used up. Answers 200 or 206 only. */
-  private async get(
-    url: string,
-    headers: Record<string, string>,
-    what: string,
-    authenticates: boolean,
-  ): Promise<TransportResponse> {
+  private async get(url: string, headers: Record<string, string>, asked: Asked): Promise<TransportResponse> {
     const { retry, signal } = this.options;
+    // The token server is asked with what the authenticator gives, and cannot send us back to itself.
+    const authenticates = asked !== 'token';
     let hasAnswered = false;
     for (let attempt = 1; ; attempt++) {
       let wait = backoffMs(retry, attempt);
@@ -172,30 +173,30 @@ export class RegistryClient {
           attempt--;
           continue;
         }
-        const asked = retryAfterMs(response.header('retry-after'), Date.now());
-        const error = this.statusError(response.status, what, detail, asked);
-        const isPatient = asked === undefined || asked <= retry.maxRetryAfterMs;
+        const retryAfter = retryAfterMs(response.header('retry-after'), Date.now());
+        const error = this.statusError(response.status, { asked, url, detail, retryAfter });
+        const isPatient = retryAfter === undefined || retryAfter <= retry.maxRetryAfterMs;
         if (!isTransientStatus(response.status) || attempt >= retry.tries || !isPatient) throw error;
-        wait = Math.max(wait, asked ?? 0);
+        wait = Math.max(wait, retryAfter ?? 0);
       } catch (error) {
-        this.rethrowFinal(error, attempt);
+        this.rethrowFinal(error, attempt, new URL(url).host);
       }
       await pause(wait, signal);
     }
   }
 
   /** Throws what another try cannot change, or what the last try threw. */
-  private rethrowFinal(error: unknown, attempt: number): void {
+  private rethrowFinal(error: unknown, attempt: number, host: string): void {
     const { signal, retry } = this.options;
     if (error instanceof ImageError) throw error;
     if (signal.aborted) {
       throw new ImageError('aborted', 'the pull was cancelled', { cause: error });
     }
-    const registry = this.reference.registry;
+    const registry = this.nameOf(host);
     if (isNotTls(error)) {
       throw new ImageError(
         'insecure-registry',
-        `${registry} does not speak TLS; if you trust the network to it, add it to the insecure registries`,
+        `${registry} does not speak TLS, and without encryption nothing is fetched from it. If you trust the network to it, \`sandlot up --restart --insecure-registry ${host}\` allows it`,
         { cause: error },
       );
     }
@@ -207,32 +208,34 @@ export class RegistryClient {
     throw new ImageError(
       'unreachable',
       isCertificate
-        ? `the certificate of ${registry} is not trusted here (${reason}); add its authority with NODE_EXTRA_CA_CERTS`
-        : `the registry ${registry} cannot be reached: ${reason}; tried ${attempt} times. Check its name, the network and DNS, or import the image from a file`,
+        ? `the certificate of ${registry} is not trusted here (${reason}). Give the file of its authority in NODE_EXTRA_CA_CERTS to \`sandlot up --restart\``
+        : `${registry} cannot be reached: ${reason}, tried ${attempt} times. Check the name, the network and DNS of the node, or bring the image as a file: \`sandlot image import FILE NAME\``,
       { cause: error },
     );
   }
 
   private statusError(
     status: number,
-    what: string,
-    detail: string,
-    retryAfter: number | undefined,
+    answer: { asked: Asked; url: string; detail: string; retryAfter: number | undefined },
   ): ImageError {
+    const { asked, url, detail, retryAfter } = answer;
     const said = detail === '' ? '' : ` (it says: ${detail})`;
-    const registry = this.reference.registry;
-    if (status === 404) {
+    const registry = this.nameOf(new URL(url).host);
+    if (status === 404 && asked !== 'token') {
       return new ImageError(
         'not-found',
-        `${registry} has no ${what}${said}; check the spelling of name and tag`,
+        asked === 'manifest'
+          ? `${registry} has no such image${said}. Check the spelling of name and tag`
+          : `${registry} has the image, but not its part ${url.split('/').at(-1)}${said}. It must be pushed there again`,
       );
     }
     if (status === 401 || status === 403) {
+      const { auth } = this.options;
       return new ImageError(
         'unauthorized',
-        this.options.auth
-          ? `${registry} refuses ${what} to this user${said}; check user, password and permissions`
-          : `${registry} refuses ${what} without login${said}; it does not exist or is private: check the name, or give credentials`,
+        auth
+          ? `${registry} refuses it to the user ${JSON.stringify(auth.username)}${said}. Check user, password and permissions`
+          : `${registry} refuses it without login${said}: it does not exist or is private. Check the name, or give credentials: ${HOW_TO_LOG_IN}`,
       );
     }
     if (status === 429) {
@@ -240,10 +243,18 @@ export class RegistryClient {
         retryAfter === undefined ? 'later' : `in ${Math.max(1, Math.ceil(retryAfter / 1000))} seconds`;
       return new ImageError(
         'rate-limited',
-        `${registry} limits how much may be pulled, and the limit is reached${said}; try again ${when}, log in for a higher limit, or use a mirror`,
+        `${registry} limits how much may be pulled, and the limit is reached${said}. Try again ${when}, or log in for a higher limit: ${HOW_TO_LOG_IN}`,
       );
     }
-    return new ImageError('unreachable', `${registry} answers ${status} for ${what}${said}; try again later`);
+    return new ImageError('unreachable', `${registry} answers with status ${status}${said}. Try again later`);
+  }
+
+  /** Docker Hub by the name that users know; a host that the registry sends us to as such. */
+  private nameOf(host: string): string {
+    const { registry } = this.reference;
+    return host === this.host
+      ? `the registry ${registry}`
+      : `${host}, where the registry ${registry} sends us,`;
   }
 }
 

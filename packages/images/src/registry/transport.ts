@@ -73,7 +73,10 @@ export class Connections {
       answer.cancel();
       if (hops === MAX_REDIRECTS) {
         const { host } = new URL(request.url);
-        throw new ImageError('unreachable', `${host} redirects more than ${MAX_REDIRECTS} times`);
+        throw new ImageError(
+          'unreachable',
+          `${host} redirects more than ${MAX_REDIRECTS} times. It is set up wrongly: tell who runs it`,
+        );
       }
       const next = new URL(location, url);
       checkRedirect(url, next, request.policy);
@@ -137,7 +140,7 @@ function checkRedirect(from: URL, to: URL, policy: InsecurePolicy): void {
   if (to.protocol === 'http:' && (from.protocol === 'http:' || policy.allows(to.host))) return;
   throw new ImageError(
     'insecure-registry',
-    `${from.host} redirects to ${to.protocol}//${to.host}, which is not encrypted; allow that host as an insecure registry if you trust the network`,
+    `${from.host} redirects to ${to.protocol}//${to.host}, which is not encrypted. If you trust the network to it, \`sandlot up --restart --insecure-registry ${to.host}\` allows it`,
   );
 }
 

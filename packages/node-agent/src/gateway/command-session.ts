@@ -35,6 +35,8 @@ import { Utf8Boundary } from './utf8-boundary.js';
 const sandboxKey = createContextKey<Sandbox | undefined>(undefined, { description: 'sandbox' });
 /** Proxies cut streams that are silent for a minute. */
 const keepaliveMs = 15_000;
+/** The guest ends a tree within two seconds of its deadline and says so; after this it is not waited for. */
+const deadlineGraceMs = 5_000;
 
 /** Serves one request of the service for a sandbox; resolves when the response has ended. */
 export function createCommandSessionHandler(): (
@@ -132,7 +134,7 @@ async function* startEvents(
     ...(request.sessionUuid ? { sessionId: request.sessionUuid } : {}),
     ...(timeoutMs !== undefined ? { timeoutMs: Math.max(1, Math.round(timeoutMs)) } : {}),
   };
-  yield* eventsOf(await guestOf(context).exec(spec), context);
+  yield* eventsOf(await guestOf(context).exec(spec), context, deadlineGraceMs);
 }
 
 async function* attachEvents(
@@ -140,12 +142,24 @@ async function* attachEvents(
   context: HandlerContext,
 ): AsyncGenerator<CommandSessionEvent> {
   const execId = await resolveSession(selector, context);
-  yield* eventsOf(await guestOf(context).attach(execId), context);
+  yield* eventsOf(await guestOf(context).attach(execId), context, 0);
 }
 
-/** The events of an exec in wire form. Ends the guest's stream when the client goes away. */
-async function* eventsOf(stream: ExecStream, context: HandlerContext): AsyncGenerator<CommandSessionEvent> {
-  const cancel = () => stream.cancel();
+/**
+ * The events of an exec in wire form. Ends the guest's stream when the client goes away. The library
+ * aborts at the deadline of the call as well: then the guest, whose deadline is the same, has the
+ * grace to end the command and tell its last output.
+ */
+async function* eventsOf(
+  stream: ExecStream,
+  context: HandlerContext,
+  graceMs: number,
+): AsyncGenerator<CommandSessionEvent> {
+  let grace: NodeJS.Timeout | undefined;
+  const cancel = () => {
+    if (isDeadline(context) && graceMs > 0) grace = setTimeout(() => stream.cancel(), graceMs);
+    else stream.cancel();
+  };
   context.signal.addEventListener('abort', cancel, { once: true });
   const boundaries = { stdout: new Utf8Boundary(), stderr: new Utf8Boundary(), pty: new Utf8Boundary() };
   try {
@@ -157,21 +171,29 @@ async function* eventsOf(stream: ExecStream, context: HandlerContext): AsyncGene
           const rest = boundaries[kind].flush();
           if (rest.length > 0) yield dataEvent(kind, rest);
         }
-        if (event.end.timedOut) {
-          throw new ConnectError(
-            'The command did not end in time and was ended with all its processes.',
-            Code.DeadlineExceeded,
-          );
-        }
+        if (event.end.timedOut) throw timedOut();
         yield endEvent(event.end);
       } else {
         const whole = boundaries[event.kind].push(event.data);
         if (whole.length > 0) yield dataEvent(event.kind, whole);
       }
     }
+  } catch (error) {
+    // Cancelled at the deadline: to the client that is not a stream that was lost.
+    throw isDeadline(context) ? timedOut(error) : error;
   } finally {
+    clearTimeout(grace);
     context.signal.removeEventListener('abort', cancel);
   }
+}
+
+function isDeadline({ signal }: HandlerContext): boolean {
+  return signal.aborted && ConnectError.from(signal.reason).code === Code.DeadlineExceeded;
+}
+
+function timedOut(cause?: unknown): ConnectError {
+  const message = 'The command did not end in time and was ended with all its processes.';
+  return new ConnectError(message, Code.DeadlineExceeded, undefined, undefined, cause);
 }
 
 type EventInit = Extract<

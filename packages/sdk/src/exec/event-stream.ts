@@ -3,7 +3,7 @@
  * Decides which failures may be repeated without running a command twice. Called by `exec/start.ts`
  * and, after a lost connection, by the process object.
  */
-import type { CommandSessionEvent, StartRequest } from '@sandlot/protocol';
+import type { CommandSessionEvent } from '@sandlot/protocol';
 import {
   AuthenticationError,
   ConnectionError,
@@ -12,8 +12,9 @@ import {
   SandboxNotRunningError,
   SandlotError,
 } from '../errors.js';
-import { pause } from '../http/retry.js';
+import { pause, wasNeverSent } from '../http/retry.js';
 import type { CommandChannel } from './command-channel.js';
+import type { ServiceClient } from './service-client.js';
 
 /** Pauses between attempts to open a stream, milliseconds. */
 const openPausesMs = [100, 250, 500, 1_000, 2_000];
@@ -26,9 +27,12 @@ export interface OpenStream {
   close(): void;
 }
 
+/** A start as the service client takes it. */
+type StartInit = Parameters<ServiceClient['start']>[0];
+
 /** What to open. */
 export type StreamTarget =
-  | { kind: 'start'; request: StartRequest; timeoutMs: number | undefined }
+  | { kind: 'start'; request: StartInit; timeoutMs: number | undefined }
   | { kind: 'attach'; session: string };
 
 /** Asks why a sandbox does not run; undefined when it runs. */
@@ -53,7 +57,7 @@ export async function openStream(
       return await openOnce(authorized, target, signal);
     } catch (cause) {
       const error = channel.translate(what, cause, signal);
-      const { wasRefused, wasNeverSent, isStreamLoss } = channel.modules.errors;
+      const { wasRefused, isStreamLoss } = channel.modules.errors;
       if (error instanceof AuthenticationError && !reauthenticated) {
         reauthenticated = true;
         channel.refuse(authorized.entry);

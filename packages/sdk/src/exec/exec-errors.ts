@@ -1,5 +1,4 @@
-/** Turns a failure of the exec stream into an error of the SDK. */
-import { Code, ConnectError } from '@connectrpc/connect';
+/** Turns a failure of the exec service into an error of the SDK. */
 import {
   AbortedError,
   AuthenticationError,
@@ -14,37 +13,43 @@ import {
   ServerError,
   ValidationError,
 } from '../errors.js';
+import { ServiceError } from './service-error.js';
 
-/** The matching {@link SandlotError}. */
-export function fromConnectError(what: string, cause: unknown, signal?: AbortSignal): SandlotError {
-  if (cause instanceof SandlotError) return cause;
+/** The matching {@link SandlotError}. `signal` is the caller's. */
+export function toExecError(what: string, cause: unknown, signal?: AbortSignal): SandlotError {
   if (signal?.aborted) return new AbortedError(`${what} was cancelled`, { cause: signal.reason });
-  const error = ConnectError.from(cause);
-  const text = `${what}: ${error.rawMessage}`;
-  const fields = { code: Code[error.code]?.toUpperCase() ?? 'UNKNOWN', cause };
-  switch (error.code) {
-    case Code.Unauthenticated:
+  if (cause instanceof AbortedError)
+    return new ConnectionError(`${what}: the stream was closed`, { code: 'CLOSED', cause });
+  if (cause instanceof SandlotError) return cause;
+  if (!(cause instanceof ServiceError)) {
+    const text = cause instanceof Error ? cause.message : String(cause);
+    return new ServerError(`${what}: ${text}`, { code: 'BAD_ANSWER', cause });
+  }
+  const text = `${what}: ${cause.message}`;
+  const fields = { code: cause.code.toUpperCase(), cause };
+  switch (cause.code) {
+    case 'unauthenticated':
       return new AuthenticationError(text, { ...fields, status: 401 });
-    case Code.PermissionDenied:
+    case 'permission_denied':
       return new PermissionError(text, { ...fields, status: 403 });
-    case Code.NotFound:
+    case 'not_found':
       return new NotFoundError(text, { ...fields, status: 404 });
-    case Code.InvalidArgument:
-    case Code.OutOfRange:
+    case 'invalid_argument':
+    case 'out_of_range':
       return new ValidationError(text, { ...fields, status: 400 }, []);
-    case Code.FailedPrecondition:
-    case Code.AlreadyExists:
+    case 'failed_precondition':
+    case 'already_exists':
       return new ConflictError(text, { ...fields, status: 409 });
-    case Code.ResourceExhausted:
+    case 'resource_exhausted':
       return new RateLimitError(text, { ...fields, status: 429 });
-    case Code.Unimplemented:
+    case 'unimplemented':
       return new NotBuiltError(text, { ...fields, status: 501 });
-    case Code.DeadlineExceeded:
+    case 'deadline_exceeded':
       return new DeadlineError(text, fields);
-    case Code.Unavailable:
-    case Code.Aborted:
-    case Code.Canceled:
-      return new ConnectionError(text, { ...fields, code: socketCode(error) ?? fields.code });
+    case 'unavailable':
+    case 'aborted':
+    case 'canceled':
+      return new ConnectionError(text, fields);
     default:
       return new ServerError(text, fields);
   }
@@ -52,26 +57,10 @@ export function fromConnectError(what: string, cause: unknown, signal?: AbortSig
 
 /** True where the stream of a session may be attached again. */
 export function isStreamLoss(error: SandlotError): boolean {
-  // A body that ends without Connect's last message (a proxy's doing) comes as `invalid_argument`.
-  return error instanceof ConnectionError || error instanceof ServerError || error instanceof ValidationError;
+  return error instanceof ConnectionError || error instanceof ServerError;
 }
 
-/** True when the connection was never made, so that nothing can have been started. */
-export function wasNeverSent(error: SandlotError): boolean {
-  return error instanceof ConnectionError && (error.code === 'ECONNREFUSED' || error.code === 'EAI_AGAIN');
-}
-
-/**
- * True when the gateway answered before the stream began, by a plain HTTP status: nothing was
- * started. A failure inside the stream carries the stream's own content type.
- */
+/** True when the gateway answered before the stream began, by a plain HTTP status: nothing was started. */
 export function wasRefused(error: SandlotError): boolean {
-  if (!(error.cause instanceof ConnectError)) return false;
-  const contentType = error.cause.metadata.get('content-type');
-  return contentType !== null && !contentType.startsWith('application/connect+');
-}
-
-function socketCode(error: ConnectError): string | undefined {
-  const cause = error.cause as { code?: unknown } | undefined;
-  return typeof cause?.code === 'string' ? cause.code : undefined;
+  return error.cause instanceof ServiceError && error.cause.isRefusal;
 }

@@ -18,7 +18,7 @@ import {
 } from '../errors.js';
 import { pause } from '../http/retry.js';
 import { ChunkQueue } from './chunk-queue.js';
-import type { CommandChannel } from './command-channel.js';
+import type { AuthorizedClient, CommandChannel } from './command-channel.js';
 import { type OpenStream, openStream, type WhyNotRunning } from './event-stream.js';
 import type { ExecResult, OutputEvent, SignalName } from './exec-types.js';
 import { signalName, signalNumber } from './signals.js';
@@ -27,8 +27,8 @@ import { signalName, signalNumber } from './signals.js';
 const inputChunkBytes = 64 * 1024;
 /** The server ends the tree within two seconds of the deadline; after this it is not waited for. */
 const deadlineGraceMs = 15_000;
-/** How often one message of input is sent. */
-const inputAttempts = 5;
+/** How often one message to the command is sent. */
+const messageAttempts = 5;
 
 /** How a process object is made; only {@link startProcess} and `attach` do. */
 export interface ProcessOptions {
@@ -254,40 +254,43 @@ export class SandboxProcess {
     const input = this.#options.terminal
       ? { input: { case: 'pty' as const, value: bytes } }
       : { input: { case: 'stdin' as const, value: bytes } };
-    for (let attempt = 1; ; attempt++) {
-      try {
-        await this.#options.channel.call('write', this.#options.signal, ({ client, headers }) =>
-          client.sendInput(
-            { session: this.#selector(), input, inputUuid, closeStdin },
-            { headers, ...(this.#options.signal ? { signal: this.#options.signal } : {}) },
-          ),
-        );
-        return;
-      } catch (error) {
-        if (this.#ended) {
-          throw new ConflictError('the command has ended; nobody reads its input', {
-            code: 'ENDED',
-            cause: error,
-          });
-        }
-        // The same id makes a repeat harmless.
-        if (!(error instanceof ConnectionError) || attempt >= inputAttempts) throw error;
-        await pause(100 * 2 ** attempt, this.#options.signal);
-      }
+    try {
+      await this.#send('write', ({ client, headers }) =>
+        client.sendInput(
+          { session: this.#selector(), input, inputUuid, closeStdin },
+          { headers, ...(this.#options.signal ? { signal: this.#options.signal } : {}) },
+        ),
+      );
+    } catch (error) {
+      if (!this.#ended) throw error;
+      throw new ConflictError('the command has ended; nobody reads its input', {
+        code: 'ENDED',
+        cause: error,
+      });
     }
   }
 
-  async #control(
-    what: string,
-    work: (authorized: Awaited<ReturnType<CommandChannel['authorize']>>) => Promise<unknown>,
-  ): Promise<void> {
+  async #control(what: string, work: (authorized: AuthorizedClient) => Promise<unknown>): Promise<void> {
     if (this.#ended) return;
     try {
-      await this.#options.channel.call(what, this.#options.signal, work);
+      await this.#send(what, work);
     } catch (error) {
       // It ended between the look and the call.
       if (error instanceof NotFoundError || error instanceof ConflictError) return;
       throw error;
+    }
+  }
+
+  /** A message to the command: repeated when its connection broke, as each carries an id or may be said twice. */
+  async #send(what: string, work: (authorized: AuthorizedClient) => Promise<unknown>): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await this.#options.channel.call(what, this.#options.signal, work);
+        return;
+      } catch (error) {
+        if (this.#ended || !(error instanceof ConnectionError) || attempt >= messageAttempts) throw error;
+        await pause(100 * 2 ** attempt, this.#options.signal);
+      }
     }
   }
 }

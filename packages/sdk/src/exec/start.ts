@@ -20,8 +20,7 @@ export async function startProcess(
   if (!cmd)
     throw new SandlotError('exec: the command is empty; give at least a program', { code: 'BAD_REQUEST' });
   const session = options.session === true ? randomUUID() : options.session;
-  const { create } = channel.modules.protobuf;
-  const request = create(channel.modules.messages.StartRequestSchema, {
+  const request = {
     command: {
       cmd,
       args,
@@ -32,7 +31,7 @@ export async function startProcess(
     stdin: options.stdin !== undefined,
     ...(options.pty ? { pty: { size: options.pty } } : {}),
     ...(session === undefined ? {} : { sessionUuid: session }),
-  });
+  };
   // Before the request goes out: the server's clock starts when it comes in.
   const deadline = options.timeoutMs === undefined ? undefined : performance.now() + options.timeoutMs;
   const opened = await openStream(

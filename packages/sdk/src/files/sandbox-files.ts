@@ -133,6 +133,7 @@ export class SandboxFiles {
         {
           code: 'LOCAL_FILE',
           cause,
+          hint: 'Check that its folder exists, may be written and has room.',
         },
       );
     }

@@ -78,7 +78,7 @@ export class ApiClient {
     call: ApiCall & { upload?: { body: AsyncIterable<Uint8Array>; contentLength?: number | undefined } },
   ): AsyncGenerator<unknown> {
     const what = `${call.method} ${call.path}`;
-    const answer = await withRetries(this.options.retry, false, call.signal, async () => {
+    const answer = await withRetries(this.options.retry, call.idempotent ?? false, call.signal, async () => {
       const got = await this.#send(call, call.signal, call.upload);
       if (got.status >= 400) throw await errorFromAnswer(what, got);
       return got;

@@ -16,12 +16,15 @@ export const defaultRetryPolicy: RetryPolicy = { maxRetries: 4, baseMs: 100, cap
 /** Longest Retry-After that is obeyed; a longer one fails the call at once, for the caller to decide. */
 const retryAfterCapMs = 60_000;
 
+/** True when the connection was never made, so that nothing can have been carried out, and may be made soon. */
+export function wasNeverSent(error: SandlotError): boolean {
+  return error instanceof ConnectionError && (error.code === 'ECONNREFUSED' || error.code === 'EAI_AGAIN');
+}
+
 /** True where repeating cannot do harm: nothing was sent, or the call is idempotent and the failure passing. */
 export function isRetryable(error: unknown, idempotent: boolean): boolean {
   if (!(error instanceof SandlotError)) return false;
-  if (error instanceof ConnectionError) {
-    return idempotent || error.code === 'ECONNREFUSED' || error.code === 'EAI_AGAIN';
-  }
+  if (error instanceof ConnectionError) return idempotent || wasNeverSent(error);
   if (error instanceof RateLimitError) return true;
   return idempotent && (error.status === 502 || error.status === 503 || error.status === 504);
 }

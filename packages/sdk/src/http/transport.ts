@@ -6,6 +6,8 @@
 import http from 'node:http';
 import https from 'node:https';
 import { AbortedError, ConnectionError, DeadlineError } from '../errors.js';
+import { codeOf, connectionText } from './connection-codes.js';
+import { dropIdleOnLoss } from './idle-connections.js';
 
 /** One request. */
 export interface TransportRequest {
@@ -16,7 +18,7 @@ export interface TransportRequest {
   /** Length of a streamed body in bytes; absent: sent in chunks. */
   contentLength?: number | undefined;
   signal?: AbortSignal | undefined;
-  /** Fails when nothing has moved on the connection for this long. */
+  /** Fails when nothing has moved on the connection for this long; 0: never. */
   idleTimeoutMs: number;
 }
 
@@ -31,8 +33,6 @@ export interface TransportResponse {
 /** A carrier of requests; owns its connections. */
 export interface Transport {
   send(request: TransportRequest): Promise<TransportResponse>;
-  /** The agent for other users of the same connections (the exec stream); absent with `fetch`. */
-  agentFor(url: string): http.Agent | undefined;
   /** Closes idle connections. */
   close(): void;
 }
@@ -40,14 +40,10 @@ export interface Transport {
 /** Node's HTTP client. `socketPath` sends everything to a unix socket, whatever the URL's host. */
 export class NodeTransport implements Transport {
   // Many sandboxes stream at once: no limit on open connections, a small store of idle ones.
-  readonly #plain = new http.Agent({ keepAlive: true, maxFreeSockets: 32 });
-  readonly #tls = new https.Agent({ keepAlive: true, maxFreeSockets: 32 });
+  readonly #plain = dropIdleOnLoss(new http.Agent({ keepAlive: true, maxFreeSockets: 32 }));
+  readonly #tls = dropIdleOnLoss(new https.Agent({ keepAlive: true, maxFreeSockets: 32 }));
 
   constructor(readonly socketPath?: string) {}
-
-  agentFor(url: string): http.Agent {
-    return url.startsWith('https:') ? this.#tls : this.#plain;
-  }
 
   close(): void {
     this.#plain.destroy();
@@ -63,10 +59,10 @@ export class NodeTransport implements Transport {
       const outgoing = module.request(request.url, {
         method: request.method,
         headers,
-        agent: this.agentFor(request.url),
+        agent: request.url.startsWith('https:') ? this.#tls : this.#plain,
         ...(this.socketPath ? { socketPath: this.socketPath } : {}),
-        ...(request.signal ? { signal: request.signal } : {}),
       });
+      abortOnSignal(outgoing, request.signal);
       // After the head of the answer, a destroyed request shows as a plain reset of its body.
       let idle: IdleError | undefined;
       const translate = (cause: unknown) => asTransportError(idle ?? cause, request);
@@ -77,6 +73,8 @@ export class NodeTransport implements Transport {
       });
       outgoing.on('error', fail);
       outgoing.on('response', (incoming) => {
+        // Who reads hears of it from the iterator; a stream that is closed between two reads has no reader.
+        incoming.on('error', () => undefined);
         resolve({
           status: incoming.statusCode ?? 0,
           header: (name) => {
@@ -100,10 +98,6 @@ export class NodeTransport implements Transport {
 /** Carries requests by a `fetch` of the caller's (a proxy, a browser, a test). */
 export class FetchTransport implements Transport {
   constructor(readonly fetchFunction: typeof fetch) {}
-
-  agentFor(): undefined {
-    return undefined;
-  }
 
   close(): void {}
 
@@ -139,6 +133,25 @@ export class FetchTransport implements Transport {
 
 class IdleError extends Error {
   readonly code = 'IDLE';
+}
+
+/**
+ * Node's own `signal` option also destroys a connection whose answer has come whole and that is on its
+ * way back to its agent, when nobody listens for its errors: then there is nothing to end any more.
+ */
+function abortOnSignal(outgoing: http.ClientRequest, signal: AbortSignal | undefined): void {
+  if (signal === undefined) return;
+  let incoming: http.IncomingMessage | undefined;
+  outgoing.once('response', (message) => {
+    incoming = message;
+  });
+  const abort = () => {
+    if (incoming?.complete) incoming.resume();
+    else outgoing.destroy(new Error('the signal fired', { cause: signal.reason }));
+  };
+  if (signal.aborted) abort();
+  else signal.addEventListener('abort', abort, { once: true });
+  outgoing.once('close', () => signal.removeEventListener('abort', abort));
 }
 
 async function writeBody(outgoing: http.ClientRequest, body: AsyncIterable<Uint8Array>): Promise<void> {
@@ -188,21 +201,4 @@ function asTransportError(cause: unknown, request: TransportRequest): Error {
     code: code ?? 'CONNECTION',
     cause,
   });
-}
-
-function codeOf(cause: unknown): string | undefined {
-  if (!(cause instanceof Error)) return undefined;
-  const own = (cause as { code?: unknown }).code;
-  if (typeof own === 'string') return own;
-  // `localhost` with two addresses fails as an AggregateError; fetch hides the reason in `cause`.
-  const inner = (cause as { errors?: unknown[] }).errors?.[0] ?? cause.cause;
-  return inner === undefined ? undefined : codeOf(inner);
-}
-
-function connectionText(code: string | undefined, cause: unknown): string {
-  if (code === 'ECONNREFUSED') return 'connection refused (nothing listens there)';
-  if (code === 'ENOENT') return 'there is no such socket';
-  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return 'the host name cannot be resolved';
-  if (code === 'ECONNRESET') return 'the connection was closed by the other side';
-  return `the connection failed (${code ?? (cause instanceof Error ? cause.message : String(cause))})`;
 }

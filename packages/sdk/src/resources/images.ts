@@ -1,9 +1,9 @@
 /** `client.images`: what the node has, pulls and imports with progress, removal. */
-import type { ImageDetails, ImageInfo, ImageProgress } from '@sandlot/protocol';
+import type { ImageDetails, ImageInfo, ImageProgress, RegistryAuth } from '@sandlot/protocol';
 import { SandlotError } from '../errors.js';
 import type { ApiClient, CallOptions } from '../http/api-client.js';
 
-export type { ImageDetails, ImageInfo, ImageProgress };
+export type { ImageDetails, ImageInfo, ImageProgress, RegistryAuth };
 
 /** What a pull or an import says: progress, and last the image. */
 export type ImageEvent = ImageProgress | { done: ImageInfo };
@@ -34,16 +34,25 @@ export class Images {
     });
   }
 
-  /** Pulls an image and builds its rootfs. Ends with `{done}`; throws what failed. */
-  pull(reference: string, options: CallOptions = {}): AsyncGenerator<ImageEvent> {
+  /**
+   * Pulls an image and builds its rootfs. Ends with `{done}`; throws what failed. `auth` is for the
+   * registry; the server uses it for this pull and does not keep it. Whoever may use the server may
+   * then start sandboxes from the image.
+   */
+  pull(
+    reference: string,
+    options: CallOptions & { auth?: RegistryAuth | undefined } = {},
+  ): AsyncGenerator<ImageEvent> {
+    const { auth, ...call } = options;
     return progress(
       `pull of ${reference}`,
       this.api.lines({
         method: 'POST',
         path: '/images/local:pull',
-        body: { reference },
+        body: { reference, auth },
+        idempotent: true,
         timeoutMs: silenceMs,
-        ...options,
+        ...call,
       }),
     );
   }

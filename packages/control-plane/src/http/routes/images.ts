@@ -29,7 +29,7 @@ export function imageHandlers(app: AppContext): Handlers<ImageOperations> {
     getImageBuild: ({ params }) => getImageBuild(app, params['build_id'] ?? ''),
     listLocalImages: async () => ({ images: await listLocalImages(app) }),
     inspectLocalImage: ({ params }) => inspectLocalImage(app, params['reference'] ?? ''),
-    pullLocalImage: ({ body, signal }) => pullLocalImage(app, body.reference, signal),
+    pullLocalImage: ({ body, signal }) => pullLocalImage(app, body, signal),
     importLocalImage: ({ query, stream, headers, signal }) =>
       importLocalImage(app, query.name, stream, headers['content-length'], signal),
     pruneLocalImages: () => pruneLocalImages(app),

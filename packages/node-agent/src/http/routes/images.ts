@@ -1,6 +1,6 @@
 /** Images of the node, for the control plane. Pulls and imports leave an image that is ready to start, and answer with a stream of progress. */
 import type { ImageStore, StoredImage, StoreProgress } from '@sandlot/images';
-import type { ImageDetails, ImageInfo } from '@sandlot/protocol';
+import type { ImageDetails, ImageInfo, PullImage } from '@sandlot/protocol';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { failureOf } from '../failures.js';
 import type { ServerParts } from '../server-parts.js';
@@ -23,15 +23,12 @@ export function imageRoutes(app: FastifyInstance, { images, log }: ServerParts):
     detailsOf(await find(images, request.params.reference)),
   );
 
-  app.post<{ Body: { reference: string; auth?: { username: string; password: string } } }>(
-    '/v1/images::pull',
-    (request, reply) => {
-      const { reference, auth } = request.body;
-      return streamProgress(request, reply, images, (onProgress, signal) =>
-        images.pull(reference, { onProgress, signal, ...(auth ? { auth } : {}) }),
-      );
-    },
-  );
+  app.post<{ Body: PullImage }>('/v1/images::pull', (request, reply) => {
+    const { reference, auth } = request.body;
+    return streamProgress(request, reply, images, (onProgress, signal) =>
+      images.pull(reference, { onProgress, signal, ...(auth ? { auth } : {}) }),
+    );
+  });
 
   app.post<{ Querystring: { name?: string }; Body: AsyncIterable<Uint8Array> }>(
     '/v1/images::import',

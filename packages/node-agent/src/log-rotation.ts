@@ -1,0 +1,103 @@
+/**
+ * Keeps the logs of this machine's daemons small. They write to a descriptor that `sandlot up` has opened
+ * for appending, and crashes of Node itself end up there too: so a full log is copied aside and cut
+ * to nothing, and nobody has to open it again. Only the node agent may write in their folder, so it
+ * does this for the control plane's log as well. Made by `main.ts`.
+ *
+ * If we die in between, the log is still whole; at worst its copy holds the same lines. Of another
+ * process's log the lines of the microseconds between the last copy and the cut are lost.
+ */
+import { closeSync, openSync, readSync, renameSync, statSync, truncateSync, writeSync } from 'node:fs';
+import { copyFile, readdir, rename, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+
+/** Sizes and times. */
+export interface LogRotationOptions {
+  maxBytes?: number;
+  /** Old logs kept of each. */
+  kept?: number;
+  intervalMs?: number;
+}
+
+const tailChunkBytes = 64 * 1024;
+
+/** Looks after every `*.log` of a folder until it is closed. */
+export class LogRotation {
+  readonly #maxBytes: number;
+  readonly #kept: number;
+  readonly #timer: NodeJS.Timeout;
+  #running: Promise<void> | undefined;
+
+  constructor(
+    private readonly folder: string,
+    private readonly onError: (error: unknown) => void,
+    { maxBytes = 64 * 1024 * 1024, kept = 3, intervalMs = 10_000 }: LogRotationOptions = {},
+  ) {
+    this.#maxBytes = maxBytes;
+    this.#kept = kept;
+    this.#timer = setInterval(() => void this.check(), intervalMs).unref();
+  }
+
+  /** Sets aside what is too large, now. Never rejects. */
+  check(): Promise<void> {
+    this.#running ??= this.#check()
+      .catch(this.onError)
+      .finally(() => {
+        this.#running = undefined;
+      });
+    return this.#running;
+  }
+
+  /** Stops looking; resolves when nothing is on its way. */
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#running;
+  }
+
+  async #check(): Promise<void> {
+    for (const name of await readdir(this.folder)) {
+      if (!name.endsWith('.log')) continue;
+      const file = join(this.folder, name);
+      if ((await stat(file)).size > this.#maxBytes) await this.#rotate(file);
+    }
+  }
+
+  async #rotate(file: string): Promise<void> {
+    const copy = `${file}.new`;
+    // The long part, while the log goes on growing.
+    await copyFile(file, copy);
+    for (let number = this.#kept - 1; number >= 1; number--) {
+      await rename(`${file}.${number}`, `${file}.${number + 1}`).catch(ignoreMissing);
+    }
+    await rm(`${file}.${this.#kept + 1}`, { force: true });
+    // In one go, so that nothing of our own comes in between.
+    appendTail(file, copy);
+    renameSync(copy, `${file}.1`);
+    truncateSync(file);
+  }
+}
+
+/** Adds to the copy what the log has got since. */
+function appendTail(file: string, copy: string): void {
+  const from = openSync(file, 'r');
+  try {
+    const to = openSync(copy, 'a');
+    try {
+      const chunk = Buffer.alloc(tailChunkBytes);
+      for (let position = statSync(copy).size; ; ) {
+        const count = readSync(from, chunk, 0, chunk.length, position);
+        if (count === 0) return;
+        writeSync(to, chunk, 0, count);
+        position += count;
+      }
+    } finally {
+      closeSync(to);
+    }
+  } finally {
+    closeSync(from);
+  }
+}
+
+function ignoreMissing(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'ENOENT') throw error;
+}
