@@ -98,7 +98,10 @@ export class GuestChannel {
       maxSessionMemory: 64,
       settings: { initialWindowSize: streamWindowBytes, maxFrameSize: maxFrameBytes, enablePush: false },
     });
-    session.once('connect', () => session.setLocalWindowSize(connectionWindowBytes));
+    // A session that was closed before it says that it is connected has no window any more.
+    session.once('connect', () => {
+      if (!session.destroyed) session.setLocalWindowSize(connectionWindowBytes);
+    });
     // The streams carry the error to their callers; an unhandled one here would end the process.
     session.on('error', () => {});
     session.once('close', () => {
