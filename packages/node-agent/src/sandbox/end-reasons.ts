@@ -55,11 +55,13 @@ const pullCodes = new Set([
   'truncated',
 ]);
 
-/** Why a start failed. */
-export function causeOfStartError(error: unknown): EndCause {
+/** Why a start of a sandbox with this image failed. */
+export function causeOfStartError(error: unknown, image: string): EndCause {
   const message = error instanceof Error ? error.message : String(error);
-  if (error instanceof ImageError && error.code !== 'no-space') {
-    return { reason: pullCodes.has(error.code) ? 'IMAGE_PULL_FAILED' : 'IMAGE_INVALID', message };
-  }
-  return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };
+  if (!(error instanceof ImageError))
+    return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };
+  // The store speaks of layers and registries; the user knows the image.
+  const named = message.includes(image) ? message : `The image ${image} cannot be used: ${message}`;
+  if (error.code === 'no-space') return { reason: 'START_FAILED', message: named };
+  return { reason: pullCodes.has(error.code) ? 'IMAGE_PULL_FAILED' : 'IMAGE_INVALID', message: named };
 }
