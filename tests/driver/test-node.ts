@@ -21,7 +21,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { NodeInfo, NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import { Sandlot } from '@sandlot/sdk';
 import { ApiBridge } from './api-bridge.js';
-import { guestAssets, inCheckout, pythonArchive, requireWholeHost } from './checkout.js';
+import { guestAssets, inCheckout, pythonArchive, requireWholeHost, testKvm } from './checkout.js';
 import { HostNamespace } from './host-namespace.js';
 import { leftoversOf } from './leftovers.js';
 import { askSocket } from './node-socket.js';
@@ -110,6 +110,7 @@ export class TestNode {
       ...['--data', join(this.folder, 'node'), '--socket', this.socketPath, '--instance', this.instanceId],
       ...['--public-key', join(this.folder, 'gateway.pub'), '--guest-assets', guestAssets],
       ...['--ready-file', join(this.folder, 'ready.json'), '--prebuild', 'none', '--pool-size', '2'],
+      ...['--kvm', testKvm],
       ...(this.options.flags ?? []),
     ]);
     rmSync(join(this.folder, 'ready.json'), { force: true });
