@@ -36,6 +36,8 @@ export interface TestNodeOptions {
   withPython?: boolean;
   /** Its data lies on a file system of this size, in MiB; the host's disk if left out. */
   dataMiB?: number;
+  /** Called with the node's namespace before the node agent starts in it. */
+  prepare?: (namespace: HostNamespace) => Promise<void>;
 }
 
 /** What a test sets of a sandbox; the rest is a small machine with a Python image. */
@@ -70,6 +72,7 @@ export class TestNode {
     const node = new TestNode(options);
     try {
       if (options.dataMiB) node.#mountData(options.dataMiB);
+      await options.prepare?.(node.namespace);
       await node.startAgent();
       node.#bridge = await ApiBridge.open({
         socketPath: node.socketPath,
