@@ -1,7 +1,7 @@
 /** From how a machine or a start ended to what the user is told. Pure. Used by `sandbox.ts`. */
 import { ImageError } from '@sandlot/images';
 import type { EndReason } from '@sandlot/protocol';
-import type { MachineEnd } from '@sandlot/vmm';
+import { type MachineEnd, MachineEndedError } from '@sandlot/vmm';
 
 /** A reason and its sentence. */
 export interface EndCause {
@@ -57,6 +57,7 @@ const pullCodes = new Set([
 
 /** Why a start of a sandbox with this image failed. */
 export function causeOfStartError(error: unknown, image: string): EndCause {
+  if (error instanceof MachineEndedError) return causeOfMachineEnd(error.end);
   const message = error instanceof Error ? error.message : String(error);
   if (!(error instanceof ImageError))
     return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };

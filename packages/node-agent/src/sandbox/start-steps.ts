@@ -18,7 +18,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import { type DiskFit, fitDisk, type ImageStore, type RootfsHold } from '@sandlot/images';
 import type { ExecStart, GuestInit, GuestInitResult, NodeSandboxSpec, StartStage } from '@sandlot/protocol';
-import type { Machine, VmmDriver } from '@sandlot/vmm';
+import { type Machine, MachineEndedError, type VmmDriver } from '@sandlot/vmm';
 import { GuestClient } from '../guest/guest-client.js';
 import { guestAddresses, type Networks, type SandboxNetwork } from '../network/network.js';
 import type { TemplateStore } from '../templates/template-store.js';
@@ -116,13 +116,23 @@ export async function startSandbox(
     }
     const guest = new GuestClient(machine.ports);
     undo.push('guest connection', async () => guest.close());
-    await timed('mount', progress, () => initGuest(spec, hold, disk, guest, progress, signal));
-    await timed('ready', progress, async () => {
-      await policy;
-      await runStartCommand(spec, hold, guest, progress);
+    await whileItLives(machine, async () => {
+      await timed('mount', progress, () => initGuest(spec, hold, disk, guest, progress, signal));
+      await timed('ready', progress, async () => {
+        await policy;
+        await runStartCommand(spec, hold, guest, progress);
+      });
     });
     return { machine, network, guest };
   });
+}
+
+/** Fails as soon as the machine ends, with its cause: work on its guest would wait for an answer until its own deadline. */
+function whileItLives<T>(machine: Machine, work: () => Promise<T>): Promise<T> {
+  const ended = machine.ended.then((end): never => {
+    throw new MachineEndedError(end);
+  });
+  return Promise.race([work(), ended]);
 }
 
 async function holdImage(
