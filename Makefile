@@ -1,5 +1,5 @@
 # The commands of this checkout. Each is a script in tools/ that says what it does; `make help` lists them.
-.PHONY: help run stop build test test-fresh bench lint format docs clean
+.PHONY: help run stop build test test-long test-long-faults test-long-fresh test-fresh bench lint format docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s %s\n", $$1, $$2}'
@@ -15,6 +15,15 @@ build: ## set up and compile, start nothing
 
 test: ## everything that must hold before a change lands (at most 25 minutes)
 	@tools/test.sh
+
+test-long: ## all long parts; each is also a target of its own, under an hour
+	@tools/test-long.sh
+
+test-long-faults: ## dozens of kills of daemons and machines, 200 of the channel, large transfers
+	@tools/test-long.sh faults
+
+test-long-fresh: ## the same as test-fresh, counted
+	@tools/test-long.sh fresh
 
 test-fresh: ## `make run` in a Debian 13 root that has nothing (needs root)
 	@tools/test-fresh.sh

@@ -1,7 +1,7 @@
 /**
- * Two sets of tests. `parts`: beside the code of a package, and the checks of the house; files run side
+ * Three sets of tests. `parts`: beside the code of a package, and the checks of the house; files run side
  * by side. `whole`: real servers and machines under tests/; tools/test.sh runs them one file at a time.
- * See docs/testing.md.
+ * `long`: what takes too long for every change; tools/test-long.sh runs it. See docs/testing.md.
  */
 import { defineConfig } from 'vitest/config';
 
@@ -28,6 +28,7 @@ export default defineConfig({
           exclude: ['tests/long/**', 'tests/bench/**', '**/node_modules/**'],
         },
       },
+      { test: { ...limits, name: 'long', include: ['tests/long/**/*.test.ts'] } },
     ],
   },
 });

@@ -13,6 +13,12 @@ export const guestAssets = inCheckout('.cache/guest');
 /** Archive of the stand-in for `python:3.11-slim`, made by `make build`. */
 export const pythonArchive = inCheckout('.cache/images/python-3.11-slim.tar');
 
+/**
+ * Whether servers of tests look for KVM. Where there is none, the look takes each of them six seconds: they
+ * do without, except one that tests it, and where SANDLOT_TEST_KVM=auto says that it is worth it.
+ */
+export const testKvm = process.env['SANDLOT_TEST_KVM'] === 'auto' ? 'auto' : 'never';
+
 /** What is missing to run real machines here; undefined when nothing is. Tests fail with it: a skip would hide it. */
 export function requireWholeHost(): void {
   if (process.getuid?.() !== 0)

@@ -30,3 +30,10 @@ export class SeededRandom {
     return bytes;
   }
 }
+
+/** The seed of a long test: SANDLOT_TEST_SEED, or a new one; printed, so that a failure can be repeated. */
+export function seedOfRun(test: string): number {
+  const seed = Number(process.env['SANDLOT_TEST_SEED'] ?? Date.now() % 1_000_000);
+  process.stderr.write(`${test}: SANDLOT_TEST_SEED=${seed}\n`);
+  return seed;
+}

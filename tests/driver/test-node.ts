@@ -3,12 +3,13 @@
  * control plane and CLI. Has its own data folder, keys and network namespace; `close()` fails when
  * anything is left. Used by the tests in `tests/e2e` and `tests/long`.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { generateKeyPairSync, type KeyObject, randomBytes } from 'node:crypto';
 import {
   chmodSync,
   createReadStream,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   openSync,
   readFileSync,
@@ -21,7 +22,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { NodeInfo, NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import { Sandlot } from '@sandlot/sdk';
 import { ApiBridge } from './api-bridge.js';
-import { guestAssets, inCheckout, pythonArchive, requireWholeHost } from './checkout.js';
+import { guestAssets, inCheckout, pythonArchive, requireWholeHost, testKvm } from './checkout.js';
 import { HostNamespace } from './host-namespace.js';
 import { leftoversOf } from './leftovers.js';
 import { askSocket } from './node-socket.js';
@@ -33,6 +34,10 @@ export interface TestNodeOptions {
   flags?: string[];
   /** Import the Python image; yes if left out. */
   withPython?: boolean;
+  /** Its data lies on a file system of this size, in MiB; the host's disk if left out. */
+  dataMiB?: number;
+  /** Called with the node's namespace before the node agent starts in it. */
+  prepare?: (namespace: HostNamespace) => Promise<void>;
 }
 
 /** What a test sets of a sandbox; the rest is a small machine with a Python image. */
@@ -66,6 +71,8 @@ export class TestNode {
     requireWholeHost();
     const node = new TestNode(options);
     try {
+      if (options.dataMiB) node.#mountData(options.dataMiB);
+      await options.prepare?.(node.namespace);
       await node.startAgent();
       node.#bridge = await ApiBridge.open({
         socketPath: node.socketPath,
@@ -100,6 +107,11 @@ export class TestNode {
     return pid;
   }
 
+  /** Folder of all that the node agent keeps. */
+  get dataFolder(): string {
+    return join(this.folder, 'node');
+  }
+
   /** Starts the node agent's process on the data folder; for a restart after `killAgent` too. */
   async startAgent(): Promise<void> {
     const log = openSync(join(this.folder, 'node.log'), 'a');
@@ -107,9 +119,10 @@ export class TestNode {
       process.execPath,
       '--enable-source-maps',
       inCheckout('packages/node-agent/dist/main.js'),
-      ...['--data', join(this.folder, 'node'), '--socket', this.socketPath, '--instance', this.instanceId],
+      ...['--data', this.dataFolder, '--socket', this.socketPath, '--instance', this.instanceId],
       ...['--public-key', join(this.folder, 'gateway.pub'), '--guest-assets', guestAssets],
       ...['--ready-file', join(this.folder, 'ready.json'), '--prebuild', 'none', '--pool-size', '2'],
+      ...['--kvm', testKvm],
       ...(this.options.flags ?? []),
     ]);
     rmSync(join(this.folder, 'ready.json'), { force: true });
@@ -213,6 +226,7 @@ export class TestNode {
     const left: string[] = [];
     try {
       await this.#shutDown();
+      if (this.options.dataMiB) execFileSync('umount', [this.dataFolder]);
       left.push(...leftoversOf(this.instanceId, this.folder), ...this.namespace.contents());
     } finally {
       if (left.length > 0) process.stderr.write(`node agent's log:\n${this.log(60)}\n`);
@@ -225,6 +239,12 @@ export class TestNode {
       rmSync(this.folder, { recursive: true, force: true });
     }
     if (left.length > 0) throw new Error(`left behind by the node agent:\n${left.join('\n')}`);
+  }
+
+  #mountData(mebibytes: number): void {
+    mkdirSync(this.dataFolder);
+    const options = `size=${mebibytes}m,mode=0711`;
+    execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'sandlot-test', this.dataFolder]);
   }
 
   async #shutDown(): Promise<void> {

@@ -80,11 +80,16 @@ export class TestSandbox {
   }
 
   /** Waits until `check` answers true. */
-  async until(what: string, check: () => Promise<boolean>, timeoutMs = 15_000): Promise<void> {
+  async until(
+    what: string,
+    check: () => Promise<boolean>,
+    timeoutMs = 15_000,
+    intervalMs = 100,
+  ): Promise<void> {
     const deadline = performance.now() + timeoutMs;
     while (!(await check())) {
       if (performance.now() > deadline) throw new Error(`not within ${timeoutMs} ms: ${what}`);
-      await pause(100);
+      await pause(intervalMs);
     }
   }
 

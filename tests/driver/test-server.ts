@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { guestAssets, inCheckout, requireWholeHost } from './checkout.js';
+import { guestAssets, inCheckout, requireWholeHost, testKvm } from './checkout.js';
 import { HostNamespace } from './host-namespace.js';
 import { leftoversOf } from './leftovers.js';
 
@@ -41,15 +41,15 @@ export class TestServer {
   readonly url = `http://${listen}`;
   readonly namespace = HostNamespace.open(`slt-${this.folder.slice(-6)}`);
 
-  private constructor() {
+  private constructor(private readonly kvm: 'auto' | 'never') {
     chmodSync(this.folder, 0o711);
     mkdirSync(join(this.folder, 'home'));
   }
 
-  /** Starts one by `sandlot up --detach`. */
-  static async start(): Promise<TestServer> {
+  /** Starts one by `sandlot up --detach`; `kvm: 'auto'` lets it look for KVM, as a user's does. */
+  static async start(kvm: 'auto' | 'never' = testKvm): Promise<TestServer> {
     requireWholeHost();
-    const server = new TestServer();
+    const server = new TestServer(kvm);
     try {
       await server.up();
       return server;
@@ -59,19 +59,21 @@ export class TestServer {
     }
   }
 
-  /** `sandlot up`, in the background. */
-  async up(): Promise<void> {
+  /** `sandlot up`, in the background; of a second server where `env` names other data and `listen` another address. */
+  async up(options: CliOptions & { listen?: string } = {}): Promise<void> {
     const flags = [
       '--listen',
-      listen,
+      options.listen ?? listen,
       '--guest-assets',
       guestAssets,
       '--pool-size',
       '2',
       '--prebuild',
       'none',
+      '--kvm',
+      this.kvm,
     ];
-    await this.mustRun(['up', '--detach', ...flags], { timeoutMs: 120_000 });
+    await this.mustRun(['up', '--detach', ...flags], { timeoutMs: 120_000, ...options });
   }
 
   /** The four hex digits in the names of what it makes on the host. */

@@ -85,6 +85,16 @@ it('reports a machine that was killed', async () => {
   await sandbox.delete();
 });
 
+it('reports a machine that was killed in its start, at once', async () => {
+  const sandbox = await node.request();
+  await sandbox.until('it mounts', async () => (await sandbox.report()).stage === 'mount', 90_000, 5);
+  const killed = performance.now();
+  for (const { pid } of machines()) process.kill(pid, 'SIGKILL');
+  expect(await sandbox.untilState('failed', 'running')).toMatchObject({ reason: 'MACHINE_ENDED' });
+  expect(performance.now() - killed).toBeLessThan(10_000);
+  await sandbox.delete();
+});
+
 it('reports a shutdown from inside', async () => {
   const sandbox = await node.create();
   const line = 'import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)';

@@ -9,19 +9,36 @@ import {
 } from '@sandlot/node-agent/network/network-probes';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { namespacesOf } from '../driver/leftovers.js';
+import { nodeUplink, OutsideWorld, outside } from '../driver/outside-world.js';
 import { TestNode } from '../driver/test-node.js';
 import type { TestSandbox } from '../driver/test-sandbox.js';
 
 let node: TestNode;
 let one: TestSandbox;
 let two: TestSandbox;
+let world: OutsideWorld;
+
+/** Fetches a page by name and by address. */
+const fetchProgram = `
+import urllib.request
+for host in ('${outside.name}', '${outside.address}'):
+    print(urllib.request.urlopen('http://' + host, timeout=20).read().decode(), flush=True)
+`;
 
 beforeAll(async () => {
-  node = await TestNode.start();
+  node = await TestNode.start({
+    prepare: async (namespace) => {
+      world = await OutsideWorld.open(namespace);
+    },
+  });
   one = await node.create({ hostname: 'first', diskBytes: 5 * 2 ** 30 });
   two = await node.create({ hostname: 'second' });
 });
-afterAll(() => node?.close());
+afterAll(async () => {
+  // First: its uplink would be found in the node's namespace.
+  world?.close();
+  await node?.close();
+});
 
 /** Addresses in the output of `ip -o addr`; the loopback's and the one that every guest has inside are left out. */
 function addressesIn(text: string): string[] {
@@ -120,6 +137,19 @@ describe('the network', () => {
     expect(await two.out('cat /etc/resolv.conf')).toContain('nameserver 10.0.2.3');
     const route = await two.out('awk \'$2 == "00000000" {print $1, $3}\' /proc/net/route');
     expect(route).toBe('eth0 0202000A');
+  });
+
+  it('reaches the world by name and by address, from the start command on', async () => {
+    const seen = `outside sees ${nodeUplink}`;
+    const sandbox = await node.create({ startCommand: { argv: ['python3', '-c', fetchProgram] } });
+    await sandbox.until(
+      'the start command has ended',
+      async () => (await sandbox.report()).exitCode !== undefined,
+    );
+    expect(await sandbox.logs()).toBe(`${seen}\n${seen}\n`);
+    const unknown = "import socket; socket.gethostbyname('no.such.name.test')";
+    expect((await sandbox.run(['python3', '-c', unknown])).stderr).toContain('gaierror');
+    await sandbox.delete();
   });
 
   it('reaches nothing of the host, of other sandboxes, or of metadata', async () => {

@@ -25,7 +25,8 @@ interface ApiError {
 }
 
 beforeAll(async () => {
-  server = await TestServer.start();
+  // As a user's: with the look for KVM.
+  server = await TestServer.start('auto');
   await server.mustRun(['image', 'import', pythonArchive, image], { timeoutMs: 120_000 });
   key = (await server.json<{ api_key: string }>(['config'])).api_key;
 });

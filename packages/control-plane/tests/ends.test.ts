@@ -174,3 +174,13 @@ describe('egress policy', () => {
     expect((await put({ allowlist: [], denylist: null })).status).toBe(409);
   });
 });
+
+it('a running sandbox that is weaker than asked for says so in its error context, without an error', async () => {
+  const { id } = await world.create();
+  const context = () => world.call('GET', `/sandbox/${id}/error-context`);
+  expect((await context()).body).toEqual({ status: 'RUNNING', errorType: null, errorMessage: null });
+  const warning = 'The image has no shell.';
+  world.node.change(id, { warnings: [warning] });
+  await world.eventually(async () => (await world.get(id)).warnings.length > 0);
+  expect((await context()).body).toEqual({ status: 'RUNNING', errorType: null, errorMessage: warning });
+});

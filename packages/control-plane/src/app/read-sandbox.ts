@@ -41,7 +41,12 @@ export async function getSandbox(
 export async function getErrorContext(app: AppContext, actor: Actor, id: string): Promise<ErrorContext> {
   const record = await requireSandbox(app, actor, id);
   const now = app.now();
-  return { status: wireStatus(record, now), ...wireError(record, now) };
+  const status = wireStatus(record, now);
+  const error = wireError(record, now);
+  // A client whose first command fails asks here why: an image without a shell is such a reason.
+  if (status === 'RUNNING' && record.warnings.length > 0)
+    return { status, ...error, errorMessage: record.warnings.join(' ') };
+  return { status, ...error };
 }
 
 /** `POST /sandbox/{id}/auth`. */

@@ -98,7 +98,10 @@ export class GuestChannel {
       maxSessionMemory: 64,
       settings: { initialWindowSize: streamWindowBytes, maxFrameSize: maxFrameBytes, enablePush: false },
     });
-    session.once('connect', () => session.setLocalWindowSize(connectionWindowBytes));
+    // A session that was closed before it says that it is connected has no window any more.
+    session.once('connect', () => {
+      if (!session.destroyed) session.setLocalWindowSize(connectionWindowBytes);
+    });
     // The streams carry the error to their callers; an unhandled one here would end the process.
     session.on('error', () => {});
     session.once('close', () => {
@@ -108,6 +111,9 @@ export class GuestChannel {
     });
     // QEMU's end of the ctl socket closes when the machine ends.
     ctl.once('close', () => session.destroy());
+    // In its first tick Node hands the session what was put back on the socket. A session that is destroyed
+    // before (a caller that waits for us may close at once) would throw there, where nobody can catch it.
+    await new Promise<void>((resolve) => process.nextTick(resolve));
     return session;
   }
 
@@ -160,11 +166,15 @@ function openSocket(path: string, opened: net.Socket[]): Promise<net.Socket> {
   return new Promise((resolve, reject) => {
     const socket = net.connect(path);
     opened.push(socket);
+    // A socket that we destroy while it connects says neither 'connect' nor 'error'.
+    const onClose = () => reject(new GuestUnreachableError('the connection to the guest was closed'));
     socket.once('connect', () => {
       socket.off('error', reject);
+      socket.off('close', onClose);
       socket.on('error', () => {});
       resolve(socket);
     });
     socket.once('error', reject);
+    socket.once('close', onClose);
   });
 }

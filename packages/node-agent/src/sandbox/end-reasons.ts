@@ -1,7 +1,7 @@
 /** From how a machine or a start ended to what the user is told. Pure. Used by `sandbox.ts`. */
 import { ImageError } from '@sandlot/images';
 import type { EndReason } from '@sandlot/protocol';
-import type { MachineEnd } from '@sandlot/vmm';
+import { type MachineEnd, MachineEndedError } from '@sandlot/vmm';
 
 /** A reason and its sentence. */
 export interface EndCause {
@@ -52,26 +52,14 @@ const pullCodes = new Set([
   'truncated',
 ]);
 
-/** A start failed because its machine ended, or because its guest is not well: says what the host can see of it. */
-export class MachineFailedError extends Error {
-  override name = 'MachineFailedError';
-  constructor(
-    message: string,
-    readonly end: MachineEnd | undefined,
-    options?: ErrorOptions,
-  ) {
-    super(message, options);
-  }
-}
-
-/** Why a start failed. */
-export function causeOfStartError(error: unknown): EndCause {
-  if (error instanceof MachineFailedError && error.end?.cause === 'host-out-of-memory') {
-    return causeOfMachineEnd(error.end);
-  }
+/** Why a start of a sandbox with this image failed. */
+export function causeOfStartError(error: unknown, image: string): EndCause {
+  if (error instanceof MachineEndedError) return causeOfMachineEnd(error.end);
   const message = error instanceof Error ? error.message : String(error);
-  if (error instanceof ImageError && error.code !== 'no-space') {
-    return { reason: pullCodes.has(error.code) ? 'IMAGE_PULL_FAILED' : 'IMAGE_INVALID', message };
-  }
-  return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };
+  if (!(error instanceof ImageError))
+    return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };
+  // The store speaks of layers and registries; the user knows the image.
+  const named = message.includes(image) ? message : `The image ${image} cannot be used: ${message}`;
+  if (error.code === 'no-space') return { reason: 'START_FAILED', message: named };
+  return { reason: pullCodes.has(error.code) ? 'IMAGE_PULL_FAILED' : 'IMAGE_INVALID', message: named };
 }

@@ -171,7 +171,7 @@ export class Sandbox {
       // Ended by a delete, or let go of: the next start of the node begins it again from its record.
       if (this.#abort.signal.aborted || this.#detached) return;
       this.#log.warn({ err: error }, 'start failed');
-      this.#ending ??= this.#finish(causeOfStartError(error), 'failed');
+      this.#ending ??= this.#finish(causeOfStartError(error, this.record.spec.image), 'failed');
       await this.#ending;
     }
   }

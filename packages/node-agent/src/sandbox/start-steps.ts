@@ -19,13 +19,12 @@ import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DiskFit, fitDisk, type ImageStore, type RootfsHold } from '@sandlot/images';
 import type { ExecStart, GuestInit, GuestInitResult, NodeSandboxSpec, StartStage } from '@sandlot/protocol';
-import type { Machine, VmmDriver } from '@sandlot/vmm';
+import { type Machine, MachineEndedError, type VmmDriver } from '@sandlot/vmm';
 import { GuestUnreachableError } from '../guest/channel.js';
 import { GuestClient } from '../guest/guest-client.js';
 import { guestAddresses, type Networks, type SandboxNetwork } from '../network/network.js';
 import type { TemplateStore } from '../templates/template-store.js';
 import type { CpuLimits } from './cpu-limits.js';
-import { causeOfMachineEnd, MachineFailedError } from './end-reasons.js';
 import type { RecordFolder, SandboxRecord } from './record.js';
 import type { Semaphore } from './semaphore.js';
 import type { UndoStack } from './undo-stack.js';
@@ -67,8 +66,7 @@ export interface StartedParts {
 
 /** The guest's first answer may take this long on a host that starts many machines at once, ms. */
 const guestDeadlineMs = 60_000;
-/** The connection breaks a moment before the end of the process is known, ms. */
-const machineEndWaitMs = 1_000;
+const endIsKnownMs = 1_000;
 
 /** Runs all steps. On a throw the caller runs the undo stack. */
 export async function startSandbox(
@@ -121,17 +119,35 @@ export async function startSandbox(
     }
     const guest = new GuestClient(machine.ports);
     undo.push('guest connection', async () => guest.close());
-    try {
+    await whileItLives(machine, async () => {
       await timed('mount', progress, () => initGuest(spec, hold, disk, guest, progress, signal));
       await timed('ready', progress, async () => {
         await policy;
         await runStartCommand(spec, hold, guest, progress);
       });
-    } catch (error) {
-      throw error instanceof GuestUnreachableError ? await explainUnreachable(machine, error) : error;
-    }
+    });
     return { machine, network, guest };
   });
+}
+
+/**
+ * Fails as soon as the machine ends, with its cause: work on its guest would wait for an answer until its own
+ * deadline. When the guest cannot be reached although its machine runs, its console says more than we can.
+ */
+async function whileItLives<T>(machine: Machine, work: () => Promise<T>): Promise<T> {
+  const ended = machine.ended.then((end): never => {
+    throw new MachineEndedError(end);
+  });
+  try {
+    return await Promise.race([work(), ended]);
+  } catch (cause) {
+    if (!(cause instanceof GuestUnreachableError)) throw cause;
+    // The connection breaks a moment before the end of the process is known.
+    await Promise.race([ended, sleep(endIsKnownMs, undefined, { ref: false })]);
+    const console = (await machine.readSerialTail(1000).catch(() => '')).trim();
+    const words = console === '' ? 'its console is empty' : `the end of its console: ${console}`;
+    throw new GuestUnreachableError(`${cause.message}; ${words}`, { cause });
+  }
 }
 
 async function holdImage(
@@ -215,16 +231,6 @@ async function runStartCommand(
   const start: ExecStart = { argv, shellFallback: true };
   await guest.startCommand(start);
   await progress.save({ startCommandRuns: true });
-}
-
-/** Why a guest does not answer: its machine has ended, or its console says what is wrong. */
-async function explainUnreachable(machine: Machine, cause: GuestUnreachableError): Promise<Error> {
-  const end = await Promise.race([machine.ended, sleep(machineEndWaitMs, undefined, { ref: false })]);
-  if (end)
-    return new MachineFailedError(`its machine ended: ${causeOfMachineEnd(end).message}`, end, { cause });
-  const console = (await machine.readSerialTail(1000).catch(() => '')).trim();
-  const words = console === '' ? 'its console is empty' : `the end of its console: ${console}`;
-  return new MachineFailedError(`${cause.message}; ${words}`, undefined, { cause });
 }
 
 /** The result of work that is shared with others and goes on for them, unless the signal aborts first: a delete must not wait for it. */

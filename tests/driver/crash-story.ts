@@ -1,0 +1,199 @@
+/**
+ * kill -9 of the control plane, the node agent or a machine at a random moment of a create, an exec or a delete
+ * on a whole server; `up` again; and a look that nothing is lost and nothing is left. Told by `tests/e2e` in
+ * short, by `tests/long` in full.
+ */
+import { setTimeout as pause } from 'node:timers/promises';
+import { namespacesOf, processesWith } from './leftovers.js';
+import type { SeededRandom } from './seeded-random.js';
+import type { TestServer } from './test-server.js';
+
+/** Who is killed. */
+export const victims = ['control plane', 'node agent', 'machine'] as const;
+/** In what. */
+export const steps = ['create', 'exec', 'delete'] as const;
+/** One of {@link victims}. */
+export type Victim = (typeof victims)[number];
+/** One of {@link steps}. */
+export type Step = (typeof steps)[number];
+
+interface Answer {
+  id: string;
+  status: string;
+  errorType: string | null;
+}
+
+/** One sandbox that lives through everything, and the rounds around it. */
+export class CrashStory {
+  #count = 0;
+
+  private constructor(
+    private readonly server: TestServer,
+    private readonly image: string,
+    private readonly key: string,
+    private readonly anchor: string,
+    private readonly random: SeededRandom,
+  ) {}
+
+  /** Makes the sandbox that must survive. */
+  static async begin(server: TestServer, image: string, random: SeededRandom): Promise<CrashStory> {
+    const { api_key: key } = await server.json<{ api_key: string }>(['config']);
+    const anchor = await server.lastLine(['create', image, '--memory', '0.5', '--disk', '2']);
+    await server.mustRun(['run', anchor, '--', '/bin/sh', '-c', 'echo kept > /root/kept']);
+    return new CrashStory(server, image, key, anchor, random);
+  }
+
+  /** One kill. Throws, with the round's name and the moment, for anything lost or left. */
+  async round(victim: Victim, step: Step): Promise<void> {
+    const longest = { create: 1_500, exec: 1_200, delete: 250 }[step];
+    const afterMs = this.random.between(0, longest);
+    try {
+      if (step === 'create') await this.#inCreate(victim, afterMs);
+      else if (step === 'exec') await this.#inExec(victim, afterMs);
+      else await this.#inDelete(victim, afterMs);
+      await this.#expectOnlyTheAnchor();
+    } catch (cause) {
+      const round = `kill of the ${victim} ${afterMs} ms after the begin of a ${step} (seed ${this.random.seed})`;
+      throw new Error(`${round}: ${(cause as Error).message}\n${this.server.logs()}`, { cause });
+    }
+  }
+
+  /** Deletes the sandbox that has survived. */
+  async end(): Promise<void> {
+    await this.server.mustRun(['rm', this.anchor]);
+  }
+
+  async #inCreate(victim: Victim, afterMs: number): Promise<void> {
+    const body = { ...this.#request(), idempotency_key: `crash-${this.random.seed}-${this.#count++}` };
+    const first = this.server.ask<Answer>('POST', '/sandbox', this.key, body).catch(() => undefined);
+    await this.#kill(victim, afterMs);
+    const answered = (await first)?.body.id;
+    // A client that got no answer asks again with the same key.
+    const again = await this.server.ask<Answer>('POST', '/sandbox?wait=60', this.key, body);
+    if (answered && again.body.id !== answered)
+      throw new Error(`${answered} was lost: asked again, it is ${again.body.id}`);
+    const { id, status, errorType } = again.body;
+    if (status === 'RUNNING') await this.#expectOutput(id);
+    else if (victim !== 'machine' || status !== 'ERROR') throw new Error(`${id} is ${status} ${errorType}`);
+    await this.#delete(id);
+  }
+
+  async #inExec(victim: Victim, afterMs: number): Promise<void> {
+    const id = await this.#create();
+    const line = ['run', id, '--', '/bin/sh', '-c', 'sleep 4.75; echo done'];
+    const running = this.server.run(line, { timeoutMs: 90_000 });
+    running.catch(() => undefined);
+    await this.#kill(victim, afterMs, id);
+    const { code, stdout } = await running;
+    // Whoever is told of a success has all of the output.
+    if (code === 0 && stdout !== 'done\n') throw new Error(`the command succeeded and printed "${stdout}"`);
+    if (victim === 'machine') {
+      if (code === 0) throw new Error('the command of a dead machine succeeded');
+      await this.#until(`${id} is reported`, async () => (await this.#get(id)).errorType === 'MACHINE_ENDED');
+    } else {
+      await this.#expectOutput(id);
+      await this.#until('the command’s tree has ended', async () => {
+        const count = await this.server.run(['run', id, '--', 'pgrep', '-c', '-f', '[s]leep 4.75']);
+        return count.stdout.trim() === '0';
+      });
+    }
+    await this.#delete(id);
+  }
+
+  async #inDelete(victim: Victim, afterMs: number): Promise<void> {
+    const id = await this.#create();
+    const deleting = this.server.ask('DELETE', `/sandbox/${id}`, this.key).catch(() => undefined);
+    await this.#kill(victim, afterMs, id);
+    const first = await deleting;
+    const again = await this.server.ask('DELETE', `/sandbox/${id}`, this.key);
+    if (first?.status === 200 && again.status !== 404) throw new Error(`deleted twice: ${again.status}`);
+    if (![200, 404].includes(again.status)) throw new Error(`the second delete answers ${again.status}`);
+    if ((await this.#get(id)).status === 'RUNNING') throw new Error('deleted, and still RUNNING');
+  }
+
+  /** Kills, and starts what was killed again. Of machines: the one of `id`, or the newest that is not the anchor's. */
+  async #kill(victim: Victim, afterMs: number, id?: string): Promise<void> {
+    await pause(afterMs);
+    if (victim === 'machine') {
+      for (const { pid, commandLine } of this.#machines()) {
+        if (
+          id === undefined
+            ? !commandLine.includes(`sandlot-${this.anchor}`)
+            : commandLine.includes(`sandlot-${id}`)
+        )
+          killNow(pid);
+      }
+      return;
+    }
+    for (const { pid } of this.#daemon(victim)) killNow(pid);
+    await this.server.up();
+  }
+
+  #daemon(victim: Victim): { pid: number }[] {
+    const main = victim === 'node agent' ? 'node-agent/dist/main.js' : 'control-plane/dist/main.js';
+    const found = processesWith(this.server.data).filter(({ commandLine }) => commandLine.includes(main));
+    if (found.length !== 1) throw new Error(`there are ${found.length} processes of the ${victim}`);
+    return found;
+  }
+
+  #machines() {
+    return processesWith(this.server.data).filter(({ commandLine }) => /^\S*qemu-system/.test(commandLine));
+  }
+
+  #request() {
+    return { name: 'crash', docker_image: this.image, memory_gb: 0.5, disk_size_gb: 2 };
+  }
+
+  async #create(): Promise<string> {
+    const { body } = await this.server.ask<Answer>('POST', '/sandbox?wait=60', this.key, this.#request());
+    if (body.status !== 'RUNNING') throw new Error(`${body.id} is ${body.status} before any kill`);
+    return body.id;
+  }
+
+  async #get(id: string): Promise<Answer> {
+    return (await this.server.ask<Answer>('GET', `/sandbox/${id}`, this.key)).body;
+  }
+
+  async #delete(id: string): Promise<void> {
+    const { status } = await this.server.ask('DELETE', `/sandbox/${id}`, this.key);
+    if (status !== 200) throw new Error(`the delete of ${id} answers ${status}`);
+  }
+
+  async #expectOutput(id: string): Promise<void> {
+    const printed = await this.server.mustRun(['run', id, '--', 'echo', 'ready']);
+    if (printed !== 'ready\n') throw new Error(`${id} printed "${printed}"`);
+  }
+
+  async #expectOnlyTheAnchor(): Promise<void> {
+    const kept = await this.server.mustRun(['run', this.anchor, '--', 'cat', '/root/kept']);
+    if (kept !== 'kept\n') throw new Error(`the other sandbox printed "${kept}"`);
+    const { body } = await this.server.ask<{ sandboxes: Answer[] }>(
+      'GET',
+      '/sandbox?is_active=true',
+      this.key,
+    );
+    const live = body.sandboxes.map(({ id }) => id);
+    if (live.join() !== this.anchor) throw new Error(`live are ${live}, not ${this.anchor} alone`);
+    // What a killed daemon has left is removed by the next one a moment after it answers.
+    await this.#until('one machine and its network are left', async () => {
+      const networks = namespacesOf(this.server.instanceId).length;
+      return this.#machines().length === 1 && networks <= 1 + 2 + 1;
+    });
+  }
+
+  async #until(what: string, check: () => Promise<boolean>): Promise<void> {
+    const deadline = performance.now() + 30_000;
+    while (!(await check())) {
+      if (performance.now() > deadline) throw new Error(`not within 30 s: ${what}`);
+      await pause(100);
+    }
+  }
+}
+
+function killNow(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It has ended by itself meanwhile.
+  }
+}
