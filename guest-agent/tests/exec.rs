@@ -255,6 +255,22 @@ fn signals_reach_the_group_once_for_each_id() {
 }
 
 #[test]
+fn the_end_of_a_request_is_not_the_end_of_a_sessions_input() {
+    with_agent("leaving", |agent| async move {
+        let host = agent.connect().await;
+        let spec = json!({ "argv": ["cat"], "stdin": true, "sessionId": "s" });
+        let mut first = host.exec(spec.clone()).await;
+        let mut second = host.exec(spec).await;
+        send(&mut second.input, "".into(), true).await.unwrap();
+        second.cancel();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(host.call("POST", "/exec/s/input?eof=1", "still here").await.status, 200);
+        first.wait_for("still here").await;
+        assert_eq!(first.ended().await.end["exitCode"], 0);
+    });
+}
+
+#[test]
 fn a_session_is_told_as_started_once_it_has_begun_its_own_work() {
     with_agent("settled", |agent| async move {
         let host = agent.connect().await;

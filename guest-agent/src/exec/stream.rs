@@ -88,7 +88,8 @@ pub async fn post_exec(agent: Rc<Agent>, window: Rc<InputWindow>, body: RecvStre
         }
     };
     let _room = exec.input.is_open().then(|| window.reserve());
-    let end_is_eof = spec.stdin || spec.pty.is_some();
+    // A host that only leaves ends its request first, and a session's input must not end with that.
+    let end_is_eof = (spec.stdin || spec.pty.is_some()) && !exec.session;
     let carried = match answer.stream(&[("sandlot-exec-id", exec.id.clone())]) {
         Ok(stream) => carry(&exec, stream, frames, Carry { end_is_eof, is_new }).await,
         Err(_) => Err(StreamGone),
