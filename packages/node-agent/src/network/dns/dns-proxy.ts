@@ -89,7 +89,8 @@ export class DnsProxy {
     const child = spawn('setpriv', this.argv(), {
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
       // Not our environment: it may hold secrets, and options for Node that the proxy must not have.
-      env: { PATH: process.env['PATH'] ?? '/usr/sbin:/usr/bin:/sbin:/bin' },
+      // Node refuses to change its user where libuv may have work in an io_uring, as a distribution's may by default.
+      env: { PATH: process.env['PATH'] ?? '/usr/sbin:/usr/bin:/sbin:/bin', UV_USE_IO_URING: '0' },
       cwd: '/',
     });
     this.child = child;
