@@ -237,8 +237,8 @@ class TapNetworks implements Networks {
         address: layout.serviceAddress,
         port: 53,
         upstreams: dnsUpstream ? [...dnsUpstream] : null,
-        runAs: runDnsAs ?? null,
       },
+      ...(runDnsAs ? { runAs: runDnsAs } : {}),
       admit: async (source, name, addresses) => {
         const network = [...this.inUse.values()].find((one) => one.nodeAddress === source);
         return network ? network.admit(name, addresses) : false;

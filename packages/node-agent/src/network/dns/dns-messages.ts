@@ -12,8 +12,6 @@ export interface DnsProxyConfig {
   port: number;
   /** `ADDRESS` or `ADDRESS:PORT`; null: what /etc/resolv.conf says, read again when it changes. */
   upstreams: string[] | null;
-  /** Identity to drop to once the sockets are open. */
-  runAs: { uid: number; gid: number } | null;
 }
 
 /** What a sandbox may resolve, and what its answers may lead to. */

@@ -1,6 +1,6 @@
 /**
- * Main program of the DNS proxy process, started by `dns-proxy.ts` with an IPC channel. It opens its sockets
- * as root and drops to the given user before it reads a byte of any guest; after that it has no rights at all.
+ * Main program of the DNS proxy process, started by `dns-proxy.ts` with an IPC channel, as a plain user whose
+ * only right is to bind a low port.
  * It ends with its parent: a new node agent starts a new one.
  */
 import type { FromProxy, SourcePolicy, ToProxy } from './dns-messages.js';
@@ -49,7 +49,6 @@ function main(): void {
   async function start(config: Extract<ToProxy, { type: 'config' }>): Promise<void> {
     const upstreams = new Upstreams(config.upstreams?.map(parseUpstream));
     await server.listen(config.address, config.port);
-    if (config.runAs) dropTo(config.runAs);
     server.serve({ upstreams, policyOf: (source) => policies.get(source), admit });
   }
 
@@ -71,13 +70,6 @@ function main(): void {
       send({ type: 'admit', id, source, name, addresses });
     });
   }
-}
-
-/** From root to a plain user: the kernel clears every capability set with the last root id. */
-function dropTo({ uid, gid }: { uid: number; gid: number }): void {
-  process.setgroups?.([]);
-  process.setgid?.(gid);
-  process.setuid?.(uid);
 }
 
 main();

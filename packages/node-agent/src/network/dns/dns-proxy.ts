@@ -11,6 +11,8 @@ import type { DnsProxyConfig, FromProxy, ResolvedAddress, SourcePolicy, ToProxy 
 /** How to run the proxy. */
 export interface DnsProxyOptions {
   config: Omit<DnsProxyConfig, 'type'>;
+  /** Who it is; our own user by default. */
+  runAs?: { uid: number; gid: number };
   /** Puts addresses of a name into a sandbox's sets; false if its policy does not list the name (any more). */
   admit(source: string, name: string, addresses: ResolvedAddress[]): Promise<boolean>;
   /** The main program; found beside this file by default. */
@@ -89,8 +91,7 @@ export class DnsProxy {
     const child = spawn('setpriv', this.argv(), {
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
       // Not our environment: it may hold secrets, and options for Node that the proxy must not have.
-      // Node refuses to change its user where libuv may have work in an io_uring, as a distribution's may by default.
-      env: { PATH: process.env['PATH'] ?? '/usr/sbin:/usr/bin:/sbin:/bin', UV_USE_IO_URING: '0' },
+      env: { PATH: process.env['PATH'] ?? '/usr/sbin:/usr/bin:/sbin:/bin' },
       cwd: '/',
     });
     this.child = child;
@@ -137,14 +138,16 @@ export class DnsProxy {
     await ready;
   }
 
+  /** It begins as the user that it stays, with the one right to bind its port. Node itself may refuse to change its user (CVE-2024-22017). */
   private argv(): string[] {
-    const { runAs } = this.options.config;
-    const kept = runAs ? '-all,+net_bind_service,+setuid,+setgid' : '-all,+net_bind_service';
+    const { runAs } = this.options;
     const main = this.options.mainPath ?? findMain();
     return [
       '--no-new-privs',
-      '--inh-caps=-all',
-      `--bounding-set=${kept}`,
+      ...(runAs ? [`--reuid=${runAs.uid}`, `--regid=${runAs.gid}`, '--clear-groups'] : []),
+      '--inh-caps=-all,+net_bind_service',
+      '--ambient-caps=-all,+net_bind_service',
+      '--bounding-set=-all,+net_bind_service',
       process.execPath,
       '--max-old-space-size=128',
       main,

@@ -4,7 +4,7 @@
  * nothing behind.
  */
 import { type ChildProcessWithoutNullStreams, execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -132,6 +132,8 @@ export class NetworkLab {
 
   private async setUp(uplink: boolean): Promise<void> {
     const here = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
+    // The DNS proxy is read from there by its own user.
+    chmodSync(this.folder, 0o755);
     await build({
       entryPoints: [here('./host-main.ts'), here('./world-main.ts'), here('../dns/dns-proxy-main.ts')],
       outdir: this.folder,
