@@ -128,7 +128,7 @@ export interface ExecStart {
 export interface ExecStarted {
   id: string;
   pid: number;
-  /** Where the output of this stream begins. Absent: an agent of before 0.1.0, in an old snapshot. */
+  /** Where the output of this stream begins. An agent in an old snapshot does not tell. */
   position?: ExecPosition;
 }
 
