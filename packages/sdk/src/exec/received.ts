@@ -8,7 +8,7 @@ import type { ExecPosition } from '@sandlot/protocol';
 
 const fields = ['stdout', 'stderr', 'pty', 'dropped'] as const;
 /** Confirmed each time so much came in: well before the server's window of 256 KiB is used up. */
-const confirmEachBytes = 128 * 1024;
+const confirmEachBytes = 64 * 1024;
 
 /** One client's count. */
 export class Received {
