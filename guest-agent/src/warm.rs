@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use crate::agent::Agent;
 use crate::boot::network::{self, GATEWAY};
 use crate::exec::contract::ExecStart;
+use crate::exec::position::Attachment;
 use crate::exec::start::{self, Life};
 use crate::files::transfer;
 use crate::health;
@@ -30,7 +31,7 @@ pub async fn post_warm(agent: &Rc<Agent>) -> Result<Done, CallError> {
     for argv in [start::PROBE, "/nonexistent/command", start::PROBE] {
         let spec = ExecStart { argv: vec![argv.to_string()], ..ExecStart::default() };
         let exec = start::start(agent, &spec, Life::Stream);
-        let _reader = exec.output.attach();
+        let _reader = exec.output.attach(&Attachment::default());
         let _ = tokio::time::timeout(STEP_MAX, exec.until_ended()).await;
     }
     let _ = serde_json::to_vec(&health::health(agent));

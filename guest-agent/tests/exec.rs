@@ -160,6 +160,76 @@ fn a_session_outlives_its_connection_and_replays() {
 }
 
 #[test]
+fn a_client_that_says_where_it_stands_gets_exactly_the_rest() {
+    with_agent("resume", |agent| async move {
+        let script = "i=0; while [ $i -lt 6000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done";
+        let mut host = agent.connect().await;
+        host.exec(json!({ "argv": ["sh", "-c", script], "sessionId": "r" })).await.cancel();
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut end = json!(null);
+        for turn in 1.. {
+            let query = format!("reader=me&confirms=1&stdout={}&stderr={}&pty=0", stdout.len(), stderr.len());
+            let mut exec = host.attach_as("r", &query).await;
+            let expected = json!({ "stdout": stdout.len(), "stderr": stderr.len(), "pty": 0, "dropped": 0 });
+            assert_eq!(exec.start["position"], expected);
+            // What is on its way is lost with the connection, and so is half of the last frame.
+            for left in (0..=turn % 4).rev() {
+                let Some((kind, payload)) = exec.next().await else { break };
+                let kept = if left == 0 { payload.len().div_ceil(2) } else { payload.len() };
+                match kind {
+                    1 => stdout.extend_from_slice(&payload[..kept]),
+                    2 => stderr.extend_from_slice(&payload[..kept]),
+                    _ => end = serde_json::from_slice(&payload).unwrap(),
+                }
+            }
+            if end.is_object() {
+                break;
+            }
+            if turn % 3 == 0 {
+                host = agent.connect().await;
+            }
+        }
+        let lines = |word: &str| (0..6000).map(|n| format!("{word} {n}\n")).collect::<String>();
+        assert_eq!(String::from_utf8(stdout).unwrap(), lines("out"));
+        assert_eq!(String::from_utf8(stderr).unwrap(), lines("err"));
+        assert_eq!(end["droppedBytes"], 0);
+    });
+}
+
+#[test]
+fn a_client_that_confirms_gets_everything_and_is_sent_no_more_than_a_window() {
+    with_agent("window", |agent| async move {
+        let host = agent.connect().await;
+        let size = 3_000_000;
+        let spec = json!({ "argv": ["sh", "-c", format!("head -c {size} /dev/zero")], "sessionId": "w" });
+        host.exec(spec).await.cancel();
+        let mut exec = host.attach_as("w", "reader=me&confirms=1&stdout=0").await;
+        let (mut got, mut confirmed) = (0, 0);
+        while let Ok(next) = tokio::time::timeout(Duration::from_millis(300), exec.next()).await {
+            if let (1, payload) = next.expect("held back, not ended") {
+                got += payload.len();
+            }
+        }
+        assert!(got < 512 * 1024, "{got} bytes without being confirmed");
+        loop {
+            if got - confirmed >= 100_000 {
+                confirmed = got;
+                let path = format!("/exec/w/received?reader=me&stdout={got}");
+                assert_eq!(host.call("POST", &path, "").await.status, 200);
+            }
+            match exec.next().await.unwrap() {
+                (1, payload) => got += payload.len(),
+                (_, end) => {
+                    assert_eq!(serde_json::from_slice::<serde_json::Value>(&end).unwrap()["droppedBytes"], 0);
+                    break;
+                }
+            }
+        }
+        assert_eq!(got, size);
+    });
+}
+
+#[test]
 fn output_beyond_the_kept_part_is_counted() {
     with_agent("dropped", |agent| async move {
         let host = agent.connect().await;
@@ -364,6 +434,8 @@ fn wrong_requests_are_refused() {
         }
         assert_eq!(host.get("/nothing").await.status, 404);
         assert_eq!(host.call("POST", "/exec/none/attach", "").await.status, 404);
+        assert_eq!(host.call("POST", "/exec/none/received?reader=x", "").await.status, 404);
+        assert_eq!(host.call("POST", "/exec?stdout=-1", frame(0, b"{}")).await.status, 400);
     });
 }
 

@@ -11,6 +11,7 @@ use super::contract::{ExecEnd, ExecInfo, ExecStarted};
 use super::frame::{self, kind};
 use super::input::Input;
 use super::output::Output;
+use super::position::Position;
 use super::recent::RecentIds;
 
 /// One command. It runs while `end` is empty; `supervise` alone fills that.
@@ -89,8 +90,8 @@ impl Exec {
     }
 
     /// The first answer frame.
-    pub fn start_frame(&self) -> bytes::Bytes {
-        let started = ExecStarted { id: &self.id, pid: self.pid };
+    pub fn start_frame(&self, position: &Position) -> bytes::Bytes {
+        let started = ExecStarted { id: &self.id, pid: self.pid, position };
         frame::encode(kind::START, &serde_json::to_vec(&started).unwrap_or_default())
     }
 
@@ -99,7 +100,7 @@ impl Exec {
         end.dropped_bytes = if self.session { self.output.dropped_bytes() } else { 0 };
         self.input.close();
         self.terminal.borrow_mut().take();
-        self.output.finish(frame::encode(kind::END, &serde_json::to_vec(&end).unwrap_or_default()));
+        self.output.finish(end.clone());
         *self.end.borrow_mut() = Some(end);
         self.ended_at.set(Some(Instant::now()));
         self.ended.notify_waiters();

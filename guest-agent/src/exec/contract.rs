@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::position::Position;
+
 /// Size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct PtySize {
@@ -47,6 +49,8 @@ pub struct ExecStarted<'a> {
     pub id: &'a str,
     /// 0 when it could not be run.
     pub pid: i32,
+    /// Where the output of this stream begins.
+    pub position: &'a Position,
 }
 
 /// Why a command ended: the last answer frame.
@@ -61,7 +65,7 @@ pub struct ExecEnd {
     pub oom_killed: bool,
     /// Its time limit passed.
     pub timed_out: bool,
-    /// Output dropped while nobody was attached.
+    /// Output that the client of this stream did not get.
     pub dropped_bytes: u64,
     /// Why it could not be run.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,12 @@
-//! Where the output of a command goes: to everybody attached, or into the ring while nobody is.
+//! Where the output of a command goes: to everybody attached, and into the ring for those who come later.
 //!
 //! An attached reader that is slow makes `deliver` wait, which makes the command wait on its pipe. With
 //! several attached, one that takes nothing for [`STALL_LIMIT`] while others wait is let go, so that a
 //! forgotten viewer cannot stop the command for everybody.
+//!
+//! What a reader took from here may still be lost on its way to the client. So a session keeps what was
+//! taken as well, and a client that says where it stands gets what follows, to the byte. A client that
+//! confirms what it has is never sent more than [`WINDOW_BYTES`] beyond it, which the ring always holds.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,26 +16,32 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::frame::{self, HEADER_BYTES};
-use super::ring::Ring;
+use super::contract::ExecEnd;
+use super::frame::{self, HEADER_BYTES, kind};
+use super::position::{Attachment, Offsets, Position};
+use super::ring::{Handed, Piece, Ring};
 
-/// Output kept while nobody is attached.
+/// Output kept.
 pub const KEPT_MAX_BYTES: usize = 1024 * 1024;
 /// Kept per exec once all execs together keep too much.
 pub const KEPT_MIN_BYTES: usize = 64 * 1024;
 /// Bytes queued for one reader before the command has to wait.
 const QUEUE_BYTES: usize = 128 * 1024;
+/// Bytes on their way to a client that confirms what it gets.
+pub const WINDOW_BYTES: u64 = 256 * 1024;
 /// How long one of several readers may take nothing.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
+/// Named readers remembered for each session.
+const STARTS_MAX: usize = 64;
 
 /// What happens to output that nobody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeping {
     /// Thrown away: a command that ends with its stream.
     Nothing,
-    /// Kept until it is delivered once: a session.
+    /// Kept, and given to whoever attaches next unless somebody got it: a session.
     Undelivered,
-    /// The newest is kept, delivered or not: the start command's log.
+    /// Given to everybody who attaches: the start command's log.
     Always,
 }
 
@@ -40,18 +50,27 @@ pub struct Output {
     keeping: Keeping,
     ring: RefCell<Ring>,
     readers: RefCell<Vec<Rc<Reader>>>,
-    /// The last frame, once the command has ended and everything before it was handed on.
-    end: RefCell<Option<Bytes>>,
+    /// Where the newest named readers began.
+    starts: RefCell<VecDeque<(String, Position)>>,
+    /// How it ended, once everything before that was handed on.
+    end: RefCell<Option<ExecEnd>>,
     discarded: Cell<u64>,
     was_attached: Cell<bool>,
 }
 
 /// One attached stream.
 pub struct Reader {
-    queue: RefCell<VecDeque<Bytes>>,
+    name: Option<String>,
+    start: Position,
+    queue: RefCell<VecDeque<Piece>>,
     queued_bytes: Cell<usize>,
     finished: Cell<bool>,
     closed: Cell<bool>,
+    handed: Rc<Handed>,
+    /// Bytes of output that were taken from the queue.
+    taken: Cell<u64>,
+    /// How many of these the client has; `None` when it does not say.
+    confirmed: Cell<Option<u64>>,
     filled: Notify,
     /// Standard output and error may both wait for room: always wake all.
     emptied: Notify,
@@ -63,7 +82,8 @@ impl Output {
         Output {
             keeping,
             ring: RefCell::new(Ring::new(KEPT_MAX_BYTES)),
-            readers: RefCell::new(Vec::new()),
+            readers: RefCell::default(),
+            starts: RefCell::default(),
             end: RefCell::new(None),
             discarded: Cell::new(0),
             was_attached: Cell::new(false),
@@ -85,21 +105,23 @@ impl Output {
     /// The same without waiting: for a line that the agent itself writes.
     pub fn put(&self, kind: u8, payload: &[u8]) {
         let readers = self.readers.borrow();
-        if !readers.is_empty() {
-            let frame = frame::encode(kind, payload);
-            for reader in readers.iter() {
-                reader.push(frame.clone());
-            }
-        }
-        match self.keeping {
-            Keeping::Always => self.ring.borrow_mut().push(kind, payload),
-            Keeping::Undelivered if readers.is_empty() => self.ring.borrow_mut().push(kind, payload),
-            // Before the first reader, which always comes: its stream is the reason for the command.
-            Keeping::Nothing if !self.was_attached.get() => self.ring.borrow_mut().push(kind, payload),
-            Keeping::Nothing if readers.is_empty() => {
+        let mut ring = self.ring.borrow_mut();
+        let from = ring.end().total();
+        // Before the first reader of a command without session, which always comes: its stream is the
+        // reason for the command.
+        if self.keeping == Keeping::Nothing && self.was_attached.get() {
+            ring.pass(kind, payload);
+            if readers.is_empty() {
                 self.discarded.set(self.discarded.get() + payload.len() as u64);
             }
-            _ => {}
+        } else {
+            ring.push(kind, payload);
+        }
+        if !readers.is_empty() {
+            let piece = Piece { frame: frame::encode(kind, payload), from, until: ring.end().total() };
+            for reader in readers.iter() {
+                reader.push(piece.clone());
+            }
         }
     }
 
@@ -113,20 +135,32 @@ impl Output {
         }
     }
 
-    /// Attaches a reader: first what was kept, then what comes.
-    pub fn attach(&self) -> Rc<Reader> {
+    /// Attaches a reader: first what was kept and it has not got, then what comes.
+    pub fn attach(&self, attachment: &Attachment) -> Rc<Reader> {
+        if self.keeping != Keeping::Nothing {
+            self.replace(attachment.reader.as_deref());
+        }
+        let start = self.start_of(attachment);
         let mut ring = self.ring.borrow_mut();
-        let kept = if self.keeping == Keeping::Always { ring.frames() } else { ring.take() };
+        let kept = ring.after(&start.offsets);
+        if self.keeping == Keeping::Nothing {
+            ring.discard();
+        }
         let reader = Rc::new(Reader {
-            queued_bytes: Cell::new(kept.iter().map(Bytes::len).sum()),
+            name: attachment.reader.clone(),
+            start,
+            queued_bytes: Cell::new(kept.iter().map(|piece| piece.frame.len()).sum()),
             queue: RefCell::new(kept.into()),
             finished: Cell::new(false),
             closed: Cell::new(false),
+            handed: ring.handed(),
+            taken: Cell::new(0),
+            confirmed: Cell::new(attachment.confirms.then_some(0)),
             filled: Notify::new(),
             emptied: Notify::new(),
         });
         if let Some(end) = &*self.end.borrow() {
-            reader.finish(end.clone());
+            reader.finish(end, self.keeping);
         }
         for other in self.readers.borrow().iter() {
             other.emptied.notify_waiters();
@@ -136,18 +170,51 @@ impl Output {
         reader
     }
 
-    /// A reader has gone. What it did not take is kept again for the next one.
+    /// A request that is repeated takes the place of the first, whose connection is lost.
+    fn replace(&self, name: Option<&str>) {
+        let same = |reader: &&Rc<Reader>| name.is_some() && reader.name.as_deref() == name;
+        let lost: Vec<_> = self.readers.borrow().iter().filter(same).cloned().collect();
+        for reader in lost {
+            self.detach(&reader);
+        }
+    }
+
+    /// Where a reader begins: behind what it has; a new one behind what anybody has.
+    fn start_of(&self, attachment: &Attachment) -> Position {
+        let ring = self.ring.borrow();
+        let mut starts = self.starts.borrow_mut();
+        let name = attachment.reader.as_deref();
+        let before = starts.iter().find(|(known, _)| Some(known.as_str()) == name).map(|(_, start)| *start);
+        let start = match attachment.received.or(before) {
+            Some(position) => {
+                let offsets = position.offsets.within(&ring.begin(), &ring.end());
+                Position { offsets, dropped: position.dropped + offsets.since(&position.offsets) }
+            }
+            None if self.keeping == Keeping::Undelivered => {
+                Position { offsets: ring.unhanded(), dropped: ring.dropped() }
+            }
+            None => Position { offsets: ring.begin(), dropped: 0 },
+        };
+        if let (Some(name), None) = (name, before) {
+            starts.push_back((name.to_string(), start));
+            if starts.len() > STARTS_MAX {
+                starts.pop_front();
+            }
+        }
+        start
+    }
+
+    /// A client says what it has got.
+    pub fn confirm(&self, name: &str, received: &Offsets) {
+        for reader in self.readers.borrow().iter().filter(|reader| reader.name.as_deref() == Some(name)) {
+            reader.confirm(received);
+        }
+    }
+
+    /// A reader has gone. What it did not take is there for the next one.
     pub fn detach(&self, reader: &Rc<Reader>) {
         reader.close();
         self.remove(reader);
-        if self.keeping == Keeping::Undelivered && self.readers.borrow().is_empty() {
-            let mut ring = self.ring.borrow_mut();
-            while let Some(frame) = reader.queue.borrow_mut().pop_back() {
-                if frame[0] != frame::kind::END {
-                    ring.push_front(frame[0], &frame[HEADER_BYTES..]);
-                }
-            }
-        }
         reader.emptied.notify_waiters();
     }
 
@@ -155,17 +222,20 @@ impl Output {
         self.readers.borrow_mut().retain(|other| !Rc::ptr_eq(other, reader));
     }
 
-    /// The command has ended: readers get this frame last.
-    pub fn finish(&self, end: Bytes) {
+    /// The command has ended: readers are told so last.
+    pub fn finish(&self, end: ExecEnd) {
         for reader in self.readers.borrow().iter() {
-            reader.finish(end.clone());
+            reader.finish(&end, self.keeping);
         }
         *self.end.borrow_mut() = Some(end);
     }
 
     /// Bytes that nobody will get.
     pub fn dropped_bytes(&self) -> u64 {
-        self.ring.borrow().dropped() + self.discarded.get()
+        match self.keeping {
+            Keeping::Nothing => self.discarded.get(),
+            _ => self.ring.borrow().dropped(),
+        }
     }
 
     /// Memory held for later readers.
@@ -173,7 +243,12 @@ impl Output {
         self.ring.borrow().bytes()
     }
 
-    /// Gives the kept output up, to save memory.
+    /// Gives up what somebody has got, to save memory.
+    pub fn discard_handed(&self) {
+        self.ring.borrow_mut().discard_handed();
+    }
+
+    /// Gives all kept output up, to save memory.
     pub fn discard_kept(&self) {
         self.ring.borrow_mut().discard();
     }
@@ -185,18 +260,30 @@ impl Output {
 }
 
 impl Reader {
+    /// Where it began.
+    pub fn start(&self) -> &Position {
+        &self.start
+    }
+
     /// The next frame; `None` after the last one, or when this reader was let go.
     pub async fn next(&self) -> Option<Bytes> {
         loop {
-            let frame = self.queue.borrow_mut().pop_front();
-            if let Some(frame) = frame {
+            if self.closed.get() {
+                return None;
+            }
+            let piece = if self.may_send() { self.queue.borrow_mut().pop_front() } else { None };
+            if let Some(Piece { frame, from, until }) = piece {
                 self.queued_bytes.set(self.queued_bytes.get() - frame.len());
+                if frame[0] != kind::END {
+                    self.handed.note(from, until);
+                    self.taken.set(self.taken.get() + (frame.len() - HEADER_BYTES) as u64);
+                }
                 if !self.is_full() {
                     self.emptied.notify_waiters();
                 }
                 return Some(frame);
             }
-            if self.finished.get() || self.closed.get() {
+            if self.finished.get() && self.queue.borrow().is_empty() {
                 return None;
             }
             self.filled.notified().await;
@@ -208,23 +295,38 @@ impl Reader {
         self.queue.borrow().is_empty() && !self.finished.get() && !self.closed.get()
     }
 
-    /// It was let go because it did not read while others waited.
+    /// It was let go because it did not read while others waited, or was replaced.
     pub fn was_dropped(&self) -> bool {
         self.closed.get()
+    }
+
+    fn may_send(&self) -> bool {
+        self.confirmed.get().is_none_or(|confirmed| self.taken.get() < confirmed + WINDOW_BYTES)
+    }
+
+    fn confirm(&self, received: &Offsets) {
+        let received = received.since(&self.start.offsets);
+        if self.confirmed.get().is_some_and(|before| received > before) {
+            self.confirmed.set(Some(received));
+            self.filled.notify_one();
+        }
     }
 
     fn is_full(&self) -> bool {
         !self.closed.get() && self.queued_bytes.get() >= QUEUE_BYTES
     }
 
-    fn push(&self, frame: Bytes) {
-        self.queued_bytes.set(self.queued_bytes.get() + frame.len());
-        self.queue.borrow_mut().push_back(frame);
+    fn push(&self, piece: Piece) {
+        self.queued_bytes.set(self.queued_bytes.get() + piece.frame.len());
+        self.queue.borrow_mut().push_back(piece);
         self.filled.notify_one();
     }
 
-    fn finish(&self, end: Bytes) {
-        self.push(end);
+    fn finish(&self, end: &ExecEnd, keeping: Keeping) {
+        let dropped_bytes = if keeping == Keeping::Undelivered { self.start.dropped } else { 0 };
+        let end = ExecEnd { dropped_bytes, ..end.clone() };
+        let frame = frame::encode(kind::END, &serde_json::to_vec(&end).unwrap_or_default());
+        self.push(Piece { frame, from: 0, until: 0 });
         self.finished.set(true);
     }
 
@@ -255,14 +357,14 @@ mod tests {
         run(async {
             let output = Output::new(Keeping::Undelivered);
             output.deliver(STDOUT, b"before").await;
-            let first = output.attach();
+            let first = output.attach(&Attachment::default());
             assert_eq!(next_text(&first).await, b"before");
             output.deliver(STDOUT, b"live").await;
-            output.finish(frame::encode(END, b"{}"));
+            output.finish(ExecEnd::default());
             assert_eq!(next_text(&first).await, b"live");
             assert_eq!(first.next().await.unwrap()[0], END);
             assert!(first.next().await.is_none());
-            let second = output.attach();
+            let second = output.attach(&Attachment::default());
             assert_eq!(second.next().await.unwrap()[0], END);
         });
     }
@@ -271,13 +373,13 @@ mod tests {
     fn undelivered_output_waits_for_the_next_reader() {
         run(async {
             let output = Output::new(Keeping::Undelivered);
-            let first = output.attach();
+            let first = output.attach(&Attachment::default());
             output.deliver(STDOUT, b"one").await;
             output.deliver(STDOUT, b"two").await;
             assert_eq!(next_text(&first).await, b"one");
             output.detach(&first);
             output.deliver(STDOUT, b"three").await;
-            let second = output.attach();
+            let second = output.attach(&Attachment::default());
             assert_eq!(next_text(&second).await, b"twothree");
         });
     }
@@ -286,7 +388,7 @@ mod tests {
     fn a_slow_reader_makes_the_writer_wait() {
         run(async {
             let output = Output::new(Keeping::Undelivered);
-            let reader = output.attach();
+            let reader = output.attach(&Attachment::default());
             let payload = vec![0u8; 64 * 1024];
             output.deliver(STDOUT, &payload).await;
             output.deliver(STDOUT, &payload).await;
@@ -303,7 +405,7 @@ mod tests {
     fn a_reader_that_leaves_frees_the_writer() {
         run(async {
             let output = Rc::new(Output::new(Keeping::Nothing));
-            let reader = output.attach();
+            let reader = output.attach(&Attachment::default());
             let payload = vec![0u8; 200 * 1024];
             output.deliver(STDOUT, &payload).await;
             let blocked = output.deliver(STDOUT, &payload);
@@ -319,7 +421,7 @@ mod tests {
     fn a_reader_that_leaves_frees_both_writers() {
         run(async {
             let output = Output::new(Keeping::Undelivered);
-            let reader = output.attach();
+            let reader = output.attach(&Attachment::default());
             let payload = vec![0u8; 200 * 1024];
             output.deliver(STDOUT, &payload).await;
             let both = async { tokio::join!(output.deliver(STDOUT, b"a"), output.deliver(STDERR, b"b")) };
@@ -335,16 +437,113 @@ mod tests {
         run(async {
             let output = Output::new(Keeping::Always);
             output.deliver(STDOUT, b"log").await;
-            assert_eq!(next_text(&output.attach()).await, b"log");
-            assert_eq!(next_text(&output.attach()).await, b"log");
+            assert_eq!(next_text(&output.attach(&Attachment::default())).await, b"log");
+            assert_eq!(next_text(&output.attach(&Attachment::default())).await, b"log");
         });
+    }
+
+    #[test]
+    fn a_client_goes_on_where_it_stands() {
+        run(async {
+            let output = Output::new(Keeping::Undelivered);
+            let first = output.attach(&named("a"));
+            output.deliver(STDOUT, b"one").await;
+            output.deliver(STDERR, b"two").await;
+            next_text(&first).await;
+            next_text(&first).await;
+            // Nobody has seen yet that the first connection is lost.
+            let second = output.attach(&Attachment { received: at(1, 2, 0), ..named("a") });
+            assert!(first.next().await.is_none() && first.was_dropped());
+            assert_eq!(next_text(&second).await, b"ne");
+            assert_eq!(next_text(&second).await, b"o");
+            output.deliver(STDOUT, b"three").await;
+            assert_eq!(next_text(&second).await, b"three");
+            assert_eq!(second.start().dropped, 0);
+        });
+    }
+
+    #[test]
+    fn a_repeated_attach_begins_where_the_first_one_did() {
+        run(async {
+            let output = Output::new(Keeping::Undelivered);
+            let other = output.attach(&Attachment::default());
+            output.deliver(STDOUT, b"for another").await;
+            next_text(&other).await;
+            output.detach(&other);
+            output.deliver(STDOUT, b"new").await;
+            let lost = output.attach(&named("b"));
+            assert_eq!(next_text(&lost).await, b"new");
+            let again = output.attach(&named("b"));
+            assert_eq!((next_text(&again).await, again.start()), (b"new".to_vec(), lost.start()));
+            output.detach(&again);
+            output.finish(ExecEnd::default());
+            assert_eq!(output.attach(&named("c")).next().await.unwrap()[0], END);
+        });
+    }
+
+    #[test]
+    fn what_is_no_longer_kept_is_counted_for_the_client_that_misses_it() {
+        run(async {
+            let output = Output::new(Keeping::Undelivered);
+            output.set_limit(1024);
+            let first = output.attach(&named("a"));
+            for _ in 0..4 {
+                output.deliver(STDOUT, &[b'x'; 1000]).await;
+                next_text(&first).await;
+            }
+            let second = output.attach(&Attachment { received: at(500, 0, 7), ..named("a") });
+            let kept = next_text(&second).await.len() as u64;
+            assert_eq!(second.start().offsets.stdout + kept, 4000);
+            assert_eq!(second.start().dropped, 7 + 4000 - 500 - kept);
+            assert_eq!(output.dropped_bytes(), 0, "somebody has got them all");
+            output.finish(ExecEnd::default());
+            let end: serde_json::Value =
+                serde_json::from_slice(&next_text(&second).await).expect("the end is JSON");
+            assert_eq!(end["droppedBytes"], second.start().dropped);
+        });
+    }
+
+    #[test]
+    fn a_client_that_is_ahead_gets_what_comes() {
+        run(async {
+            let output = Output::new(Keeping::Undelivered);
+            output.deliver(STDOUT, b"abc").await;
+            let reader = output.attach(&Attachment { received: at(100, 0, 0), ..Attachment::default() });
+            assert_eq!((reader.start().offsets.stdout, reader.is_empty()), (3, true));
+        });
+    }
+
+    #[test]
+    fn a_client_that_confirms_is_not_sent_more_than_is_kept() {
+        run(async {
+            let output = Rc::new(Output::new(Keeping::Undelivered));
+            let reader = output.attach(&Attachment { confirms: true, ..named("a") });
+            let payload = vec![0u8; 64 * 1024];
+            for _ in 0..WINDOW_BYTES / payload.len() as u64 {
+                output.deliver(STDOUT, &payload).await;
+                reader.next().await.unwrap();
+            }
+            output.deliver(STDOUT, &payload).await;
+            let held = tokio::time::timeout(Duration::from_millis(20), reader.next()).await;
+            assert!(held.is_err(), "the window is full");
+            output.confirm("a", &Offsets { stdout: 1, ..Offsets::default() });
+            reader.next().await.unwrap();
+        });
+    }
+
+    fn named(name: &str) -> Attachment {
+        Attachment { reader: Some(name.to_string()), ..Attachment::default() }
+    }
+
+    fn at(stdout: u64, stderr: u64, dropped: u64) -> Option<Position> {
+        Some(Position { offsets: Offsets { stdout, stderr, pty: 0 }, dropped })
     }
 
     #[test]
     fn two_readers_get_the_same() {
         run(async {
             let output = Output::new(Keeping::Undelivered);
-            let (one, two) = (output.attach(), output.attach());
+            let (one, two) = (output.attach(&Attachment::default()), output.attach(&Attachment::default()));
             output.deliver(STDOUT, b"x").await;
             assert_eq!(next_text(&one).await, b"x");
             assert_eq!(next_text(&two).await, b"x");

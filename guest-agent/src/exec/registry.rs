@@ -77,6 +77,15 @@ impl Registry {
             execs.values().filter(|exec| exec.session && exec.ended_at().is_some()).cloned().collect();
         ended.sort_by_key(|exec| exec.ended_at());
         let mut kept: usize = execs.values().map(|exec| exec.output.kept_bytes()).sum();
+        // First goes what somebody has got already.
+        for exec in &ended {
+            if kept <= KEPT_TOTAL_BYTES {
+                break;
+            }
+            kept -= exec.output.kept_bytes();
+            exec.output.discard_handed();
+            kept += exec.output.kept_bytes();
+        }
         let mut excess = ended.len().saturating_sub(RETAINED_MAX);
         for exec in ended {
             if excess > 0 {

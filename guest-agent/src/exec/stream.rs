@@ -13,6 +13,7 @@ use super::contract::{ExecStart, PtySize, StartCommandAnswer};
 use super::frame::{Frame, FrameReader, SPEC_MAX_BYTES, kind};
 use super::input::InputRefused;
 use super::output::Reader;
+use super::position::{self, Attachment};
 use super::pty;
 use super::registry::RUNNING_MAX;
 use super::start::{self, Life};
@@ -68,7 +69,17 @@ impl FrameBody {
 }
 
 /// `POST /exec`.
-pub async fn post_exec(agent: Rc<Agent>, window: Rc<InputWindow>, body: RecvStream, answer: Answer) {
+pub async fn post_exec(
+    agent: Rc<Agent>,
+    window: Rc<InputWindow>,
+    query: &Query,
+    body: RecvStream,
+    answer: Answer,
+) {
+    let attachment = match Attachment::from_query(query) {
+        Ok(attachment) => attachment,
+        Err(error) => return answer.refuse(&error),
+    };
     let mut frames = FrameBody::new(body);
     let spec = match timeout(SPEC_TIMEOUT, read_spec(&mut frames)).await {
         Ok(Ok(spec)) => spec,
@@ -91,7 +102,7 @@ pub async fn post_exec(agent: Rc<Agent>, window: Rc<InputWindow>, body: RecvStre
     // A host that only leaves ends its request first, and a session's input must not end with that.
     let end_is_eof = (spec.stdin || spec.pty.is_some()) && !exec.session;
     let carried = match answer.stream(&[("sandlot-exec-id", exec.id.clone())]) {
-        Ok(stream) => carry(&exec, stream, frames, Carry { end_is_eof, is_new }).await,
+        Ok(stream) => carry(&exec, stream, frames, Carry { attachment, end_is_eof, is_new }).await,
         Err(_) => Err(StreamGone),
     };
     if carried.is_err() && !exec.session && !exec.is_start_command {
@@ -104,18 +115,30 @@ pub async fn post_attach(
     agent: Rc<Agent>,
     window: Rc<InputWindow>,
     id: &str,
+    query: &Query,
     body: RecvStream,
     answer: Answer,
 ) {
-    let exec = match find(&agent, id) {
-        Ok(exec) => exec,
-        Err(error) => return answer.refuse(&error),
+    let (exec, attachment) = match (find(&agent, id), Attachment::from_query(query)) {
+        (Ok(exec), Ok(attachment)) => (exec, attachment),
+        (Err(error), _) | (_, Err(error)) => return answer.refuse(&error),
     };
     let _room = exec.input.is_open().then(|| window.reserve());
     if let Ok(stream) = answer.stream(&[("sandlot-exec-id", exec.id.clone())]) {
         // When this reader leaves, the command goes on.
-        let _ = carry(&exec, stream, FrameBody::new(body), Carry { end_is_eof: false, is_new: false }).await;
+        let how = Carry { attachment, end_is_eof: false, is_new: false };
+        let _ = carry(&exec, stream, FrameBody::new(body), how).await;
     }
+}
+
+/// `POST /exec/{id}/received`.
+pub fn post_received(agent: &Agent, id: &str, query: &Query) -> Result<Done, CallError> {
+    let exec = find(agent, id)?;
+    let reader = query.text("reader")?.ok_or_else(|| CallError::invalid("reader is missing"))?;
+    if let Some(position) = position::position_of(query)? {
+        exec.output.confirm(reader, &position.offsets);
+    }
+    Ok(Done {})
 }
 
 /// `POST /exec/{id}/input`.
@@ -230,6 +253,8 @@ fn find(agent: &Agent, id: &str) -> Result<Rc<Exec>, CallError> {
 
 /// How one stream is carried.
 struct Carry {
+    /// What the client has got before.
+    attachment: Attachment,
     /// The end of the request's body is the end of the command's input.
     end_is_eof: bool,
     /// The command has been started by this stream.
@@ -241,14 +266,14 @@ async fn carry(
     exec: &Rc<Exec>,
     mut stream: SendStream<Bytes>,
     frames: FrameBody,
-    Carry { end_is_eof, is_new }: Carry,
+    Carry { attachment, end_is_eof, is_new }: Carry,
 ) -> Result<(), StreamGone> {
-    let reader = exec.output.attach();
+    let reader = exec.output.attach(&attachment);
     let sending = async {
         if is_new && exec.session {
             settled(exec, &reader).await;
         }
-        body::send_all(&mut stream, exec.start_frame()).await?;
+        body::send_all(&mut stream, exec.start_frame(reader.start())).await?;
         loop {
             let frame = tokio::select! {
                 frame = reader.next() => frame,

@@ -44,12 +44,15 @@ pub async fn handle(
         ("GET", ["tar"]) => files::get_tar(agent, &query, answer).await,
         ("POST", ["connect"]) => connect::post_connect(agent, window, &query, body, answer).await,
         ("POST", ["init"]) => answer.json(init::post_init(&agent, &mut body).await),
-        ("POST", ["exec"]) => stream::post_exec(agent, window, body, answer).await,
+        ("POST", ["exec"]) => stream::post_exec(agent, window, &query, body, answer).await,
         ("GET", ["exec"]) => answer.json(Ok(agent.execs.list())),
-        ("POST", ["exec", id, "attach"]) => stream::post_attach(agent, window, id, body, answer).await,
+        ("POST", ["exec", id, "attach"]) => {
+            stream::post_attach(agent, window, id, &query, body, answer).await
+        }
         ("POST", ["exec", id, "input"]) => {
             answer.json(stream::post_input(&agent, id, &query, &mut body).await);
         }
+        ("POST", ["exec", id, "received"]) => answer.json(stream::post_received(&agent, id, &query)),
         ("POST", ["exec", id, "signal"]) => answer.json(stream::post_signal(&agent, id, &query)),
         ("POST", ["exec", id, "resize"]) => answer.json(stream::post_resize(&agent, id, &query)),
         ("POST", ["start-command"]) => answer.json(stream::post_start_command(&agent, &mut body).await),

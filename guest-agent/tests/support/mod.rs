@@ -208,7 +208,12 @@ impl Host {
     }
 
     pub async fn attach(&self, id: &str) -> Exec {
-        let (response, mut input) = self.begin("POST", &format!("/exec/{id}/attach")).await;
+        self.attach_as(id, "").await
+    }
+
+    /// Attaches as a client that says in the query who it is and what it has got.
+    pub async fn attach_as(&self, id: &str, query: &str) -> Exec {
+        let (response, mut input) = self.begin("POST", &format!("/exec/{id}/attach?{query}")).await;
         input.send_data(Bytes::new(), true).unwrap();
         Exec::new(response, input).await
     }

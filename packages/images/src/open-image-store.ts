@@ -224,9 +224,10 @@ class FileImageStore implements ImageStore {
     await this.unlock();
   }
 
-  /** Asks the registry. Concurrent calls for one name are one pull. */
+  /** Asks the registry. Concurrent calls of one user for one name are one pull: what one may not see, another may. */
   private async fetch(name: string, options: PullOptions): Promise<ImageRecord> {
-    return this.fetches.run(name, options, (run) =>
+    const key = options.auth ? `${name} as ${options.auth.username}` : name;
+    return this.fetches.run(key, options, (run) =>
       this.record(name, run, (context) =>
         pullImage(parseReference(name), {
           ...context,

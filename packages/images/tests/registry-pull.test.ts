@@ -109,6 +109,20 @@ describe('authentication', () => {
     expect((await store.pull(name, { auth: user })).layers).toHaveLength(2);
   });
 
+  test('a pull with credentials does not share the failure of one without, or of another user', async () => {
+    const { layout } = await makeLayout();
+    const registry = await startRegistry(layout, { auth: { kind: 'bearer', ...user } });
+    const store = await scratchStore();
+    const name = `${registry.host}/team/app:v1`;
+    const [anonymous, stranger, image] = await Promise.all([
+      failureOf(store.pull(name)),
+      failureOf(store.pull(name, { auth: { username: 'stranger', password: 'x' } })),
+      store.pull(name, { auth: user }),
+    ]);
+    expect([anonymous.code, stranger.code]).toEqual(['unauthorized', 'unauthorized']);
+    expect(image.layers).toHaveLength(2);
+  });
+
   test('an anonymous token is enough where the registry gives one', async () => {
     const { layout } = await makeLayout();
     const registry = await startRegistry(layout, {

@@ -13,9 +13,10 @@
  * |---|---|---|
  * | GET /health | | {@link GuestHealth} |
  * | POST /init | {@link GuestInit} | {@link GuestInitResult}; 409 when done before |
- * | POST /exec | frames, first an {@link ExecStart} | frames; the response headers carry `sandlot-exec-id` |
+ * | POST /exec?{@link ExecAttachment} | frames, first an {@link ExecStart} | frames; the response headers carry `sandlot-exec-id` |
  * | GET /exec | | `{sessions: ExecInfo[]}`, running and retained |
- * | POST /exec/{id}/attach | | frames: start, kept output, then live; 404 unknown |
+ * | POST /exec/{id}/attach?{@link ExecAttachment} | | frames: start, kept output from where the client stands, then live; 404 unknown |
+ * | POST /exec/{id}/received?reader=&stdout=&stderr=&pty= | | `{}`; what a client that confirms has got; 404 unknown |
  * | POST /exec/{id}/input?inputId=&eof=1 | raw bytes | `{}`; a known inputId is acknowledged, not applied again; 404 unknown, 409 ended or stdin not open |
  * | POST /exec/{id}/signal?signal=15&signalId= | | `{}`; to the whole process group; a known signalId is not applied again |
  * | POST /exec/{id}/resize?cols=&rows= | | `{}` |
@@ -58,6 +59,44 @@ export const ExecFrame = {
 /** Largest payload of one exec frame, in bytes. Output frames are whole reads of a pipe. */
 export const execFrameMaxBytes = 64 * 1024;
 
+/** A place in the output of an exec. */
+export interface ExecPosition {
+  /** Bytes of each kind before it, from the command's start. */
+  stdout: number;
+  stderr: number;
+  pty: number;
+  /** How many of these the client did not get. */
+  dropped: number;
+}
+
+/** Bytes on their way to a client that confirms; it must confirm well before these are used up. */
+export const execWindowBytes = 256 * 1024;
+
+/**
+ * Who attaches, as a query. All of it may be absent: then the answer begins with what nobody was
+ * sent. A session keeps its newest output also after it was sent to somebody, because that may be
+ * lost on the way: a client that says what it has got is sent exactly what follows. What of that is
+ * not kept any more counts as dropped.
+ */
+export interface ExecAttachment extends Partial<ExecPosition> {
+  /**
+   * A name that the client makes for itself, 1 to 128 bytes. A second request of the same name takes the
+   * place of the first, and begins where that began when it does not say what it has got.
+   */
+  reader?: string;
+  /** `1`: the client confirms what it gets, and is sent no more than {@link execWindowBytes} beyond that. */
+  confirms?: 1;
+}
+
+/**
+ * The same at the gateway: header of a `Start` or `Connect` of our own SDK, an {@link ExecAttachment} in the
+ * form of a query. Prime's clients do not send it. The SDK confirms by `POST received?session=` and the
+ * fields of an attachment.
+ */
+export const attachmentHeader = 'sandlot-attachment';
+/** Header of the answer: the {@link ExecPosition} where its output begins, in the form of a query. */
+export const positionHeader = 'sandlot-position';
+
 /** One command to run. */
 export interface ExecStart {
   /** Program and arguments. The program is looked up in PATH of the command's environment. `["@agent-probe"]` runs the agent's own binary, which does nothing and exits 0. */
@@ -75,8 +114,8 @@ export interface ExecStart {
   /** The whole process tree is ended (TERM, 2 s, KILL) when this has passed. */
   timeoutMs?: number;
   /**
-   * With it the exec is a session: it outlives its stream, is found by this id, keeps up to 1 MiB
-   * of output while nobody is attached, and its end is kept for ten minutes (at most 1,000). A
+   * With it the exec is a session: it outlives its stream, is found by this id, keeps its newest
+   * 1 MiB of output for those who attach later, and its end is kept for ten minutes (at most 1,000). A
    * second start with a known id attaches. Without it the process tree ends (TERM, 2 s, KILL)
    * when the stream closes.
    */
@@ -89,6 +128,8 @@ export interface ExecStart {
 export interface ExecStarted {
   id: string;
   pid: number;
+  /** Where the output of this stream begins. An agent in an old snapshot does not tell. */
+  position?: ExecPosition;
 }
 
 /** Why a command ended. */
@@ -101,7 +142,7 @@ export interface ExecEnd {
   oomKilled: boolean;
   /** `timeoutMs` passed. */
   timedOut: boolean;
-  /** Output dropped while nobody was attached. */
+  /** Output that the client of this stream did not get, because nobody was attached for too long. */
   droppedBytes: number;
   /** Why it could not be run, for a person. */
   error?: string;

@@ -20,6 +20,8 @@ export class ExecServer {
   readonly commands = new CommandService('/gw/u/sb1');
   auths = 0;
   gatewayCalls = 0;
+  /** What clients confirmed. */
+  readonly confirmations: URLSearchParams[] = [];
   url = '';
   readonly #server: http.Server;
   readonly #sockets = new Set<Socket>();
@@ -51,6 +53,9 @@ export class ExecServer {
         });
       } else if (path.endsWith('/error-context')) {
         answer(200, options.status?.() ?? { status: 'RUNNING', errorType: null, errorMessage: null });
+      } else if (path.includes('/received?')) {
+        this.confirmations.push(new URL(path, this.url).searchParams);
+        answer(200, {});
       } else {
         this.gatewayCalls++;
         const status = options.refuse?.(this.gatewayCalls);

@@ -14,19 +14,23 @@ import {
 } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import {
+  attachmentHeader,
   type CommandInput,
   CommandSession,
   type CommandSessionEvent,
   CommandSessionEventSchema,
   type CommandSessionSelector,
+  type ExecAttachment,
   type ExecEnd,
   type ExecStart,
+  positionHeader,
   type StartRequest,
 } from '@sandlot/protocol';
 import { GuestUnreachableError } from '../guest/channel.js';
 import type { ExecStream } from '../guest/exec-stream.js';
 import { GuestCallError } from '../guest/guest-client.js';
 import type { Sandbox } from '../sandbox/sandbox.js';
+import { formatPosition, parseAttachment } from './attachment.js';
 import { GatewayError } from './failures.js';
 import { withKeepalive } from './keepalive.js';
 import { requireGuest } from './require-guest.js';
@@ -134,7 +138,8 @@ async function* startEvents(
     ...(request.sessionUuid ? { sessionId: request.sessionUuid } : {}),
     ...(timeoutMs !== undefined ? { timeoutMs: Math.max(1, Math.round(timeoutMs)) } : {}),
   };
-  yield* eventsOf(await guestOf(context).exec(spec), context, deadlineGraceMs);
+  const stream = await guestOf(context).exec(spec, undefined, attachmentOf(context));
+  yield* eventsOf(stream, context, deadlineGraceMs);
 }
 
 async function* attachEvents(
@@ -142,7 +147,13 @@ async function* attachEvents(
   context: HandlerContext,
 ): AsyncGenerator<CommandSessionEvent> {
   const execId = await resolveSession(selector, context);
-  yield* eventsOf(await guestOf(context).attach(execId), context, 0);
+  const stream = await guestOf(context).attach(execId, undefined, attachmentOf(context));
+  yield* eventsOf(stream, context, 0);
+}
+
+/** What our own SDK says of itself; other clients say nothing. */
+function attachmentOf({ requestHeader }: HandlerContext): ExecAttachment {
+  return parseAttachment(requestHeader.get(attachmentHeader) ?? '');
 }
 
 /**
@@ -165,8 +176,12 @@ async function* eventsOf(
   try {
     for await (const event of withKeepalive(stream.events(), keepaliveMs)) {
       if (event === 'keepalive') yield wireEvent({ case: 'keepalive', value: {} });
-      else if (event.kind === 'start') yield wireEvent({ case: 'start', value: { pid: event.started.pid } });
-      else if (event.kind === 'end') {
+      else if (event.kind === 'start') {
+        const { pid, position } = event.started;
+        // The headers leave with the first event.
+        if (position) context.responseHeader.set(positionHeader, formatPosition(position));
+        yield wireEvent({ case: 'start', value: { pid } });
+      } else if (event.kind === 'end') {
         for (const kind of ['stdout', 'stderr', 'pty'] as const) {
           const rest = boundaries[kind].flush();
           if (rest.length > 0) yield dataEvent(kind, rest);
@@ -307,7 +322,9 @@ function asConnectError(error: unknown): unknown {
       error,
     );
   }
-  if (error instanceof GatewayError)
-    return new ConnectError(error.detail, Code.NotFound, undefined, undefined, error);
+  if (error instanceof GatewayError) {
+    const code = error.status === 400 ? Code.InvalidArgument : Code.NotFound;
+    return new ConnectError(error.detail, code, undefined, undefined, error);
+  }
   return error;
 }

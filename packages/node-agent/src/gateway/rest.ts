@@ -1,8 +1,9 @@
-/** The gateway's REST routes: exec, upload, download, read-file as Prime's clients call them; tar and stat are ours. */
+/** The gateway's REST routes: exec, upload, download, read-file as Prime's clients call them; tar, stat and received are ours. */
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { type GatewayExecRequest, type GatewayExecResponse, readFileMaxBytes } from '@sandlot/protocol';
 import { collect } from '../guest/collect.js';
+import { parseAttachment } from './attachment.js';
 import { GatewayError } from './failures.js';
 import type { GatewayCall } from './gateway-call.js';
 import { readUploadedFile } from './multipart.js';
@@ -17,6 +18,7 @@ export const restRoutes: ReadonlyMap<string, (call: GatewayCall) => Promise<void
   ['GET tar', readTar],
   ['PUT tar', writeTar],
   ['GET stat', stat],
+  ['POST received', confirmReceived],
 ]);
 
 const defaultExecTimeoutS = 300;
@@ -148,6 +150,14 @@ async function writeTar({ sandbox, request, response, query, signal }: GatewayCa
 
 async function stat({ sandbox, response, query }: GatewayCall): Promise<void> {
   sendJson(response, await requireGuest(sandbox).stat(requirePath(query)));
+}
+
+async function confirmReceived({ sandbox, request, response, query }: GatewayCall): Promise<void> {
+  request.resume();
+  const session = query.get('session');
+  if (!session) throw new GatewayError(422, 'bad_request', 'session: is missing.');
+  await requireGuest(sandbox).confirmReceived(session, parseAttachment(query.toString()));
+  sendJson(response, {});
 }
 
 function requirePath(query: URLSearchParams): string {

@@ -4,6 +4,7 @@ import { constants } from 'node:http2';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import {
+  type ExecAttachment,
   ExecFrame,
   type ExecInfo,
   type ExecStart,
@@ -86,8 +87,8 @@ export class GuestClient {
   }
 
   /** Starts a command; its stream carries everything else. */
-  async exec(spec: ExecStart, signal?: AbortSignal): Promise<ExecStream> {
-    const stream = await this.#open('POST', '/exec', signal);
+  async exec(spec: ExecStart, signal?: AbortSignal, attachment: ExecAttachment = {}): Promise<ExecStream> {
+    const stream = await this.#open('POST', `/exec?${queryOf(attachment)}`, signal);
     stream.write(encodeFrame(ExecFrame.spec, JSON.stringify(spec)));
     if (!spec.stdin && !spec.pty) stream.end();
     const answer = await this.#answer(stream);
@@ -95,10 +96,16 @@ export class GuestClient {
   }
 
   /** Attaches to a session, running or retained. Throws {@link GuestCallError} 404 for an unknown one. */
-  async attach(execId: string, signal?: AbortSignal): Promise<ExecStream> {
-    const stream = await this.#open('POST', `/exec/${encodeURIComponent(execId)}/attach`, signal);
+  async attach(execId: string, signal?: AbortSignal, attachment: ExecAttachment = {}): Promise<ExecStream> {
+    const path = `/exec/${encodeURIComponent(execId)}/attach?${queryOf(attachment)}`;
+    const stream = await this.#open('POST', path, signal);
     stream.end();
     return new ExecStream((await this.#answer(stream)).stream);
+  }
+
+  /** Tells what a client that confirms has got. */
+  confirmReceived(execId: string, attachment: ExecAttachment): Promise<void> {
+    return this.#json('POST', `/exec/${encodeURIComponent(execId)}/received?${queryOf(attachment)}`);
   }
 
   listExecs(): Promise<{ sessions: ExecInfo[] }> {
@@ -260,6 +267,12 @@ export class GuestClient {
     const text = await readLimited(answer.stream);
     return (text === '' ? {} : JSON.parse(text)) as T;
   }
+}
+
+function queryOf(attachment: ExecAttachment): URLSearchParams {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(attachment)) query.set(name, String(value));
+  return query;
 }
 
 async function readLimited(stream: ClientHttp2Stream): Promise<string> {

@@ -4,6 +4,7 @@
  * and, after a lost connection, by the process object.
  */
 import type { CommandSessionEvent } from '@sandlot/protocol';
+import { attachmentHeader, positionHeader } from '@sandlot/protocol/guest-api';
 import {
   AuthenticationError,
   ConnectionError,
@@ -13,7 +14,9 @@ import {
   SandlotError,
 } from '../errors.js';
 import { pause, wasNeverSent } from '../http/retry.js';
+import type { TransportResponse } from '../http/transport.js';
 import type { CommandChannel } from './command-channel.js';
+import type { Received } from './received.js';
 import type { ServiceClient } from './service-client.js';
 
 /** Pauses between attempts to open a stream, milliseconds. */
@@ -31,9 +34,13 @@ export interface OpenStream {
 type StartInit = Parameters<ServiceClient['start']>[0];
 
 /** What to open. */
-export type StreamTarget =
+export type StreamTarget = (
   | { kind: 'start'; request: StartInit; timeoutMs: number | undefined }
-  | { kind: 'attach'; session: string };
+  | { kind: 'attach'; session: string }
+) & {
+  /** Of a session: where it goes on. */
+  received: Received | undefined;
+};
 
 /** Asks why a sandbox does not run; undefined when it runs. */
 export type WhyNotRunning = (
@@ -103,7 +110,15 @@ async function openOnce(
     controller.abort(new SandlotError('the stream was closed', { code: 'CLOSED' }));
   };
   try {
-    const options = { headers: { ...authorized.headers }, signal: controller.signal };
+    let position: string | undefined;
+    const options = {
+      headers: { ...authorized.headers },
+      signal: controller.signal,
+      onHead: (answer: TransportResponse) => {
+        position = answer.header(positionHeader);
+      },
+    };
+    if (target.received) options.headers[attachmentHeader] = target.received.attachment;
     let stream: AsyncIterable<{ event?: CommandSessionEvent }>;
     if (target.kind === 'start') {
       // The deadline goes as a header only: the server ends the command and says so. Were it given
@@ -127,7 +142,10 @@ async function openOnce(
         });
       }
       const event = next.value.event?.event;
-      if (event?.case === 'start') return { pid: event.value.pid, events, close };
+      if (event?.case === 'start') {
+        target.received?.begin(position);
+        return { pid: event.value.pid, events, close };
+      }
     }
   } catch (error) {
     close();

@@ -27,7 +27,7 @@ export interface ExecOptions {
   signal?: AbortSignal | undefined;
   /**
    * `true` or an id of your own: the command outlives its stream, which is attached again by itself
-   * after a lost connection. A start with a known id attaches instead of starting.
+   * after a lost connection, without a lost or doubled byte. A start with a known id attaches instead of starting.
    */
   session?: true | string | undefined;
 }
@@ -42,7 +42,7 @@ export interface ExecResult {
   oomKilled: boolean;
   /** `timeoutMs` passed. */
   timedOut: boolean;
-  /** Output dropped while nobody was attached, bytes. */
+  /** Output that did not come here because it was not kept long enough while nobody was attached, bytes. */
   droppedBytes: number;
   /** Why it could not be run. */
   error: string | undefined;

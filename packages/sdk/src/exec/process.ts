@@ -21,6 +21,7 @@ import { ChunkQueue } from './chunk-queue.js';
 import type { AuthorizedClient, CommandChannel } from './command-channel.js';
 import { type OpenStream, openStream, type WhyNotRunning } from './event-stream.js';
 import type { ExecResult, OutputEvent, SignalName } from './exec-types.js';
+import type { Received } from './received.js';
 import { signalName, signalNumber } from './signals.js';
 
 /** Bytes of one message of input; the guest's frames are as large. */
@@ -35,6 +36,8 @@ export interface ProcessOptions {
   channel: CommandChannel;
   opened: OpenStream;
   session: string | undefined;
+  /** Of a session: what came in. */
+  received: Received | undefined;
   terminal: boolean;
   signal: AbortSignal | undefined;
   whyNotRunning: WhyNotRunning;
@@ -51,6 +54,7 @@ export class SandboxProcess {
   #output: ChunkQueue<OutputEvent> | undefined;
   #reading: Promise<ExecResult> | undefined;
   #input: Promise<void> = Promise.resolve();
+  #confirming = false;
   #ended = false;
   #closed: Error | undefined;
 
@@ -162,13 +166,13 @@ export class SandboxProcess {
             this.#finish(undefined);
             return timedOut();
           }
-          const { session } = this.#options;
+          const { session, received } = this.#options;
           if (!session || this.#ended || !this.#options.channel.modules.errors.isStreamLoss(error))
             throw error;
           this.#stream.close();
           this.#stream = await openStream(
             this.#options.channel,
-            { kind: 'attach', session },
+            { kind: 'attach', session, received },
             this.#options.whyNotRunning,
             this.#options.signal,
           );
@@ -214,9 +218,32 @@ export class SandboxProcess {
   async #deliver(data: Extract<CommandSessionEvent['event'], { case: 'data' }>['value']): Promise<void> {
     const { case: kind, value: bytes } = data.output;
     if (kind === undefined) return;
+    this.#options.received?.add(kind, bytes.byteLength);
+    void this.#confirm();
     const queue = kind === 'stderr' ? this.#stderr : this.#stdout;
     await queue?.push(bytes, bytes.byteLength);
     await this.#output?.push({ stream: kind, data: bytes }, bytes.byteLength);
+  }
+
+  /** Tells the server what came in, when that is much; without it the server sends no more. */
+  async #confirm(): Promise<void> {
+    const { session, received } = this.#options;
+    if (!session || !received || this.#confirming) return;
+    this.#confirming = true;
+    const stream = this.#stream;
+    try {
+      while (received.mustConfirm && !this.#ended) {
+        const query = `session=${encodeURIComponent(session)}&${received.confirmation()}`;
+        await this.#send('confirm', ({ client, headers }) =>
+          client.confirm(query, { headers, signal: this.#options.signal, timeoutMs: 10_000 }),
+        );
+      }
+    } catch {
+      // A stream that is opened again tells the same by itself.
+      if (!this.#ended && stream === this.#stream) stream.close();
+    } finally {
+      this.#confirming = false;
+    }
   }
 
   /** A lost stream of a sandbox that has ended is that end, not a network failure. */

@@ -44,6 +44,8 @@ export interface ServiceCall {
   signal?: AbortSignal | undefined;
   /** Of a unary call; otherwise it may take as long as it needs: input waits for the command to read. */
   timeoutMs?: number | undefined;
+  /** Of a stream: sees the head of the answer before its first message. */
+  onHead?: ((answer: TransportResponse) => void) | undefined;
 }
 
 /** The service of one sandbox. Failures are a {@link ServiceError}, or an error of the transport. */
@@ -78,6 +80,22 @@ export class ServiceClient {
     return this.#unary('Update', UpdateRequestSchema, UpdateResponseSchema, request, call);
   }
 
+  /** Tells what of a session's output came in. No method of the service: only we have it. */
+  async confirm(query: string, { headers, signal, timeoutMs }: ServiceCall & { timeoutMs: number }) {
+    await withDeadline('confirm', timeoutMs, signal, async (either) => {
+      const answer = await this.transport.send({
+        method: 'POST',
+        url: `${this.baseUrl}/received?${query}`,
+        headers,
+        body: new Uint8Array(0),
+        signal: either,
+        idleTimeoutMs: 0,
+      });
+      const text = await readLimited(answer.body, answerMaxBytes);
+      if (answer.status !== 200) throw ServiceError.fromAnswer(answer.status, text);
+    });
+  }
+
   async #unary<I extends DescMessage, O extends DescMessage>(
     method: string,
     input: I,
@@ -104,6 +122,7 @@ export class ServiceClient {
   ): AsyncGenerator<MessageShape<O>> {
     const body = writeEnvelope(0, toBinary(input, create(input, request)));
     const answer = await this.#send(method, 'application/connect+proto', body, call);
+    call.onHead?.(answer);
     for await (const { flags, data } of readEnvelopes(answer.body)) {
       if (flags & compressedFlag)
         throw new ConnectionError('a message of the stream is compressed, which was not asked for', {

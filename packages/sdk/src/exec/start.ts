@@ -6,6 +6,7 @@ import type { CommandChannel } from './command-channel.js';
 import { openStream, type WhyNotRunning } from './event-stream.js';
 import type { ExecOptions, RunOptions, RunResult } from './exec-types.js';
 import { SandboxProcess } from './process.js';
+import { Received } from './received.js';
 
 const defaultMaxOutputBytes = 16 * 1024 * 1024;
 
@@ -34,9 +35,10 @@ export async function startProcess(
   };
   // Before the request goes out: the server's clock starts when it comes in.
   const deadline = options.timeoutMs === undefined ? undefined : performance.now() + options.timeoutMs;
+  const received = session === undefined ? undefined : new Received();
   const opened = await openStream(
     channel,
-    { kind: 'start', request, timeoutMs: options.timeoutMs },
+    { kind: 'start', request, timeoutMs: options.timeoutMs, received },
     whyNotRunning,
     options.signal,
   );
@@ -44,6 +46,7 @@ export async function startProcess(
     channel,
     opened,
     session,
+    received,
     terminal: options.pty !== undefined,
     signal: options.signal,
     whyNotRunning,
@@ -60,11 +63,14 @@ export async function attachProcess(
   session: string,
   options: { signal?: AbortSignal | undefined; terminal?: boolean | undefined },
 ): Promise<SandboxProcess> {
-  const opened = await openStream(channel, { kind: 'attach', session }, whyNotRunning, options.signal);
+  const received = new Received();
+  const target = { kind: 'attach' as const, session, received };
+  const opened = await openStream(channel, target, whyNotRunning, options.signal);
   return new SandboxProcess({
     channel,
     opened,
     session,
+    received,
     terminal: options.terminal ?? false,
     signal: options.signal,
     whyNotRunning,

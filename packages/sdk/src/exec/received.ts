@@ -1,0 +1,67 @@
+/**
+ * How much of a session's output has come in, so that a stream that is opened again goes on exactly
+ * there. Output may be lost on its way at every hop of a broken connection; only this side knows what
+ * came in. Made by `exec/start.ts`, kept by the process object; the forms are in protocol's `guest-api.ts`.
+ */
+import { randomUUID } from 'node:crypto';
+import type { ExecPosition } from '@sandlot/protocol';
+
+const fields = ['stdout', 'stderr', 'pty', 'dropped'] as const;
+/** Confirmed each time so much came in: well before the server's window of 256 KiB is used up. */
+const confirmEachBytes = 64 * 1024;
+
+/** One client's count. */
+export class Received {
+  readonly #reader = randomUUID();
+  /** Absent until a server has told where its output begins; an old one never does. */
+  #position: ExecPosition | undefined;
+  #confirmedBytes = 0;
+
+  /** What the server is told when a stream is opened, in the form of a query. */
+  get attachment(): string {
+    return `reader=${this.#reader}&confirms=1${this.#counts()}`;
+  }
+
+  /** A stream has been opened: `position` is what its server says of where it begins. */
+  begin(position: string | undefined): void {
+    if (position === undefined) {
+      this.#position = undefined;
+      return;
+    }
+    const query = new URLSearchParams(position);
+    const count = (name: string) => Number(query.get(name) ?? 0);
+    this.#position = {
+      stdout: count('stdout'),
+      stderr: count('stderr'),
+      pty: count('pty'),
+      dropped: count('dropped'),
+    };
+    this.#confirmedBytes = this.#bytes();
+  }
+
+  /** So many bytes came in. */
+  add(kind: 'stdout' | 'stderr' | 'pty', bytes: number): void {
+    if (this.#position) this.#position[kind] += bytes;
+  }
+
+  /** True when the server waits, or soon will, to hear what came in. */
+  get mustConfirm(): boolean {
+    return this.#bytes() - this.#confirmedBytes >= confirmEachBytes;
+  }
+
+  /** The confirmation, in the form of a query. It counts as given. */
+  confirmation(): string {
+    this.#confirmedBytes = this.#bytes();
+    return `reader=${this.#reader}${this.#counts()}`;
+  }
+
+  #bytes(): number {
+    const position = this.#position;
+    return position ? position.stdout + position.stderr + position.pty : 0;
+  }
+
+  #counts(): string {
+    const position = this.#position;
+    return position ? fields.map((name) => `&${name}=${position[name]}`).join('') : '';
+  }
+}

@@ -1,0 +1,109 @@
+/** What a session says of the output that came in, when its stream is opened again. */
+import type { HandlerContext } from '@connectrpc/connect';
+import { afterEach, expect, it } from 'vitest';
+import { Sandlot } from '../src/index.js';
+import { event, until } from './command-service.js';
+import { ExecServer } from './exec-server.js';
+
+let server: ExecServer;
+let client: Sandlot;
+afterEach(async () => {
+  client?.close();
+  await server?.close();
+});
+
+const said = (context: HandlerContext) =>
+  Object.fromEntries(new URLSearchParams(context.requestHeader.get('sandlot-attachment') ?? ''));
+const begin = (context: HandlerContext, position: string) =>
+  context.responseHeader.set('sandlot-position', position);
+
+it('is where it stands: what came in, counted from where the server began', async () => {
+  const attached: Record<string, string>[] = [];
+  server = await ExecServer.open({
+    async *start(_request, context) {
+      attached.push(said(context));
+      begin(context, 'stdout=0&stderr=0&pty=0&dropped=0');
+      yield event.start();
+      yield event.stdout('four');
+      yield event.stderr('é');
+      setTimeout(() => server.cut(), 50);
+      await new Promise((resolve) => setTimeout(resolve, 1_000));
+    },
+    async *attach(context) {
+      attached.push(said(context));
+      // Ten bytes were not kept any more.
+      begin(context, 'stdout=14&stderr=2&pty=0&dropped=10');
+      yield event.start();
+      yield event.stdout('!');
+      if (attached.length === 3) yield event.end(0);
+      else setTimeout(() => server.cut(), 50);
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    },
+  });
+  client = new Sandlot({ url: server.url, apiKey: 'k' });
+  const result = await client.sandboxes.handle('sb1').run(['x'], { session: 's' });
+  expect(result).toMatchObject({ stdout: 'four!!', stderr: 'é', exitCode: 0 });
+  const [first, second, third] = attached;
+  expect(first).toEqual({ reader: expect.any(String), confirms: '1' });
+  expect(second).toEqual({ ...first, stdout: '4', stderr: '2', pty: '0', dropped: '0' });
+  expect(third).toEqual({ ...first, stdout: '15', stderr: '2', pty: '0', dropped: '10' });
+});
+
+it('is its name only, when the first answer was lost or the server tells no position', async () => {
+  const attached: Record<string, string>[] = [];
+  server = await ExecServer.open({
+    async *start(_request, context) {
+      attached.push(said(context));
+      if (attached.length === 1) {
+        server.cut();
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        return;
+      }
+      yield event.start();
+      yield event.stdout('x');
+      setTimeout(() => server.cut(), 50);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+    },
+    async *attach(context) {
+      attached.push(said(context));
+      yield event.start();
+      yield event.end(0);
+    },
+  });
+  client = new Sandlot({ url: server.url, apiKey: 'k' });
+  await client.sandboxes.handle('sb1').run(['x'], { session: true });
+  expect(attached).toHaveLength(3);
+  for (const one of attached) expect(one).toEqual(attached[0]);
+});
+
+it('is nothing for a command without a session', async () => {
+  let attachment: Record<string, string> | undefined;
+  server = await ExecServer.open({
+    async *start(_request, context) {
+      attachment = said(context);
+      yield event.start();
+      yield event.end(0);
+    },
+  });
+  client = new Sandlot({ url: server.url, apiKey: 'k' });
+  await client.sandboxes.handle('sb1').run(['x']);
+  expect(attachment).toEqual({});
+});
+
+it('is confirmed while much comes in', async () => {
+  const pieces = 10;
+  server = await ExecServer.open({
+    async *start(_request, context) {
+      begin(context, 'stdout=0&stderr=0&pty=0&dropped=0');
+      yield event.start();
+      for (let n = 0; n < pieces; n++) yield event.stdout(new Uint8Array(64 * 1024));
+      await until(() => server.confirmations.some((query) => Number(query.get('stdout')) >= 512 * 1024));
+      yield event.end(0);
+    },
+  });
+  client = new Sandlot({ url: server.url, apiKey: 'k' });
+  const result = await client.sandboxes.handle('sb1').run(['x'], { session: 'a b' });
+  expect(result.stdoutBytes).toHaveLength(pieces * 64 * 1024);
+  expect(server.confirmations[0]?.get('session')).toBe('a b');
+  expect(server.confirmations.length).toBeLessThanOrEqual(10);
+});
