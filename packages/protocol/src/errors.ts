@@ -135,6 +135,15 @@ const rows = {
     meaning: 'The node answered with an error of its own.',
     remedy: 'Read the detail; the node agent’s log has more under the request id.',
   },
+  STORAGE_FULL: {
+    status: 507,
+    actor: 'admin',
+    retryable: true,
+    exitCode: 75,
+    meaning:
+      'The disk of the server is full: nothing can be recorded, so nothing can be changed. Reading works.',
+    remedy: 'Make room on the disk of the data folder (`sandlot status` names it), then try again.',
+  },
   SHUTTING_DOWN: {
     status: 503,
     actor: 'wait',
