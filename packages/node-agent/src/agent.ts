@@ -52,20 +52,21 @@ export async function startNodeAgent(
   const templates = new TemplateStore({ folder: folder('templates'), driver, networks, log });
   await templates.open();
   const cpuLimits = await CpuLimits.open(options.instanceId);
+  const records = new RecordFolder(folder('sandboxes'));
   const sandboxes = new Sandboxes(
     {
       driver,
       images,
       networks,
       templates,
-      records: new RecordFolder(folder('sandboxes')),
+      records,
       cpuLimits,
       restores: new Semaphore(4 * availableParallelism()),
     },
     log,
   );
   await sandboxes.open();
-  const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes });
+  const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes, records });
   const server = createNodeServer({
     sandboxes,
     images,

@@ -2,7 +2,7 @@
  * What a node keeps of each sandbox on disk, so that it can be adopted after our restart. Only
  * `Sandbox` writes it. A record is whole or absent: it is written beside and renamed.
  */
-import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import type { MachineHandle } from '@sandlot/vmm';
@@ -65,6 +65,21 @@ export class RecordFolder {
       }
     }
     return { records, strays };
+  }
+
+  /** Bytes that the machines' own files (their disks above the image) take on this host's disk now. */
+  async usedBytes(): Promise<number> {
+    let bytes = 0;
+    for (const name of await readdir(this.root).catch(() => [])) {
+      const folder = this.machineFolderOf(name);
+      for (const file of await readdir(folder).catch(() => [])) {
+        // One that goes meanwhile takes nothing.
+        const found = await lstat(join(folder, file)).catch(() => undefined);
+        // `blocks` counts 512 bytes each (stat(2)), whatever the file system's own size of them.
+        if (found?.isFile()) bytes += found.blocks * 512;
+      }
+    }
+    return bytes;
   }
 
   async remove(sandboxId: string): Promise<void> {
