@@ -25,6 +25,8 @@ export class FakeNode {
   readonly acknowledged: string[] = [];
   /** Every request but the report stream, `METHOD path`. */
   readonly calls: string[] = [];
+  /** Request ids that came along, by call. */
+  readonly requestIds = new Map<string, string | undefined>();
   offer = { vcpus: 1024, memoryMiB: 1_048_576, diskGiB: 10_000 };
   nodeId = 'node-1';
   /** Start sandboxes by themselves; false: the test moves them by {@link change}. */
@@ -100,6 +102,10 @@ export class FakeNode {
       return;
     }
     this.calls.push(`${request.method} ${url.pathname}`);
+    this.requestIds.set(
+      `${request.method} ${url.pathname}`,
+      request.headers['x-request-id'] as string | undefined,
+    );
     try {
       const { status = 200, body } = await this.#answer(request, url);
       if (response.destroyed) return;
