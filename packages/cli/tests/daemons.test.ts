@@ -13,7 +13,6 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -24,7 +23,6 @@ import { buildProgram } from '../src/program.js';
 import { isStale } from '../src/up/build-time.js';
 import { checkOptions } from '../src/up/check-options.js';
 import { type DaemonSpec, isRunning, lastLines, startDaemon } from '../src/up/daemon.js';
-import { requireFreeAddress } from '../src/up/free-address.js';
 import { readInstance } from '../src/up/instance.js';
 import { ensureGatewayKeys } from '../src/up/keys.js';
 import { instanceIdOf, layoutOf, makeDataFolder } from '../src/up/layout.js';
@@ -154,16 +152,6 @@ describe('a daemon', () => {
     utimesSync(path.join(dist, 'main.js'), 500, 500);
     expect(isStale('node agent', folder, ready)).toBe(false);
   });
-});
-
-it('the address of a daemon is taken by whatever listens there', async () => {
-  const listener = createServer((socket) => socket.destroy());
-  await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
-  const { port } = listener.address() as AddressInfo;
-  const spec = { role: 'control plane', health: { url: `http://127.0.0.1:${port}` } } as DaemonSpec;
-  await expect(requireFreeAddress(spec)).rejects.toThrow(`127.0.0.1:${port}`);
-  await new Promise((resolve) => listener.close(resolve));
-  await requireFreeAddress(spec);
 });
 
 describe('in the foreground', () => {
