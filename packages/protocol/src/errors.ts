@@ -173,12 +173,12 @@ export function isErrorCode(value: unknown): value is ErrorCode {
   return typeof value === 'string' && Object.hasOwn(errorTable, value);
 }
 
-/** Body of every error answer. `detail` says what failed, why, and what to do. */
+/** Body of every error answer of the API; the gateway has forms of its own. `detail` says what failed, why, and what to do. */
 export const ErrorBody = Type.Object({
   detail: Type.String(),
   code: Type.String(),
   errors: Type.Array(Type.Object({ param: Type.String(), details: Type.String() })),
   request_id: Type.String(),
 });
-/** Body of every error answer. */
+/** Body of every error answer of the API. */
 export type ErrorBody = Static<typeof ErrorBody>;
