@@ -42,6 +42,9 @@ export async function startNodeAgent(
 ): Promise<NodeAgent> {
   const folder = (name: string) => join(options.dataFolder, name);
   await mkdir(options.dataFolder, { recursive: true, mode: 0o711 });
+  const records = new RecordFolder(folder('sandboxes'));
+  // Refuses records of a newer version before anything is touched.
+  await records.readAll();
   const verifier = await TokenVerifier.open(options.publicKeyPath);
   const driver = createDriver(options, folder('vmm'));
   const info = await driver.describe();
@@ -52,7 +55,6 @@ export async function startNodeAgent(
   const templates = new TemplateStore({ folder: folder('templates'), driver, networks, log });
   await templates.open();
   const cpuLimits = await CpuLimits.open(options.instanceId);
-  const records = new RecordFolder(folder('sandboxes'));
   const sandboxes = new Sandboxes(
     {
       driver,
