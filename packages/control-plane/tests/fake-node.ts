@@ -28,6 +28,7 @@ export class FakeNode {
   /** Request ids that came along, by call. */
   readonly requestIds = new Map<string, string | undefined>();
   offer = { vcpus: 1024, memoryMiB: 1_048_576, diskGiB: 10_000 };
+  diskTotalGiB = 0;
   nodeId = 'node-1';
   /** Start sandboxes by themselves; false: the test moves them by {@link change}. */
   autoRun = true;
@@ -247,6 +248,7 @@ export class FakeNode {
       networkMode: 'none',
       dataFolder: '/nowhere',
       offer: this.offer,
+      diskTotalGiB: this.diskTotalGiB,
       warnings: [],
       processes: [],
       machines: [],

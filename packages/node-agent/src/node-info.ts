@@ -56,6 +56,7 @@ export async function describeNode({
       memoryMiB: Math.floor(memoryMiB * options.memoryOvercommit),
       diskGiB: Math.floor(diskGiB * options.diskOvercommit),
     },
+    diskTotalGiB: Math.floor(((disk.blocks * disk.bsize) / 2 ** 30) * options.diskOvercommit),
     warnings,
     processes: networks.processes(),
     machines: sandboxes
