@@ -3,7 +3,7 @@
 /** Package -> packages of ours that it may import. */
 export const packageRules: Record<string, readonly string[]> = {
   protocol: [],
-  images: [],
+  images: ['protocol'],
   vmm: [],
   'node-agent': ['protocol', 'vmm', 'images'],
   'control-plane': ['protocol'],

@@ -85,6 +85,19 @@ describe('create', () => {
     expect(stderr).toContain('sandlot create: sandbox new1 does not run (ERROR): no such image x');
   });
 
+  it('says what is weaker than was asked for, apart from the id', async () => {
+    api.intercept = (method, path) =>
+      method === 'GET' && path === '/sandbox/new1'
+        ? {
+            status: 200,
+            body: { id: 'new1', status: 'RUNNING', labels: [], warnings: ['no CPU limit here'] },
+          }
+        : undefined;
+    const { code, stdout, stderr } = await world.run(['create', 'x', '--cpu', '0.5']);
+    expect([code, stdout]).toEqual([0, 'new1\n']);
+    expect(stderr).toContain('warning: no CPU limit here\n');
+  });
+
   it('gives the code of the table and the wrong field', async () => {
     api.intercept = () => ({
       status: 422,
@@ -255,6 +268,14 @@ describe('ls, get, logs', () => {
     const wrong = await world.run(['get', 'nope']);
     expect(wrong.code).toBe(66);
     expect(wrong.stderr).toContain('there is no sandbox nope');
+  });
+
+  it('show what one that starts is doing, and what is weaker than was asked for', async () => {
+    api.add('slow3', { status: 'PROVISIONING', stage: 'queue', warnings: ['no CPU limit here', 'no shell'] });
+    const { stdout } = await world.run(['get', 'slow3']);
+    expect(stdout).toMatch(/^stage +queue$/m);
+    expect(stdout).toMatch(/^warning +no CPU limit here$/m);
+    expect(stdout).toMatch(/^warning +no shell$/m);
   });
 
   it('print logs with a last newline', async () => {

@@ -4,7 +4,7 @@
  */
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { productVersion } from '@sandlot/protocol';
-import { pino } from 'pino';
+import { openLog } from './log-output.js';
 import { OptionError, parseOptions } from './options.js';
 
 const listenAdvice = {
@@ -20,7 +20,7 @@ async function main(): Promise<void> {
   const { server, readyFile, logLevel, checkOnly } = parseOptions(process.argv.slice(2));
   if (checkOnly) return;
   const { startControlPlane } = await import('./start.js');
-  const log = pino({ name: 'control-plane', level: logLevel, redact: ['req.headers.authorization'] });
+  const log = openLog({ name: 'control-plane', level: logLevel, redact: ['req.headers.authorization'] });
   process.on('unhandledRejection', (error) => log.error({ err: error }, 'unhandled rejection'));
   const controlPlane = await startControlPlane(server, { log });
   let stopping = false;

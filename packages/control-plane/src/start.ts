@@ -98,10 +98,7 @@ async function openCore(options: ControlPlaneOptions, log: Logger, now: () => nu
   const tokens = GatewayTokens.open(options.keysFolder, now);
   const secrets = SecretBox.open(join(options.keysFolder, 'secrets.key'));
   const store = await Store.open(join(options.dataFolder, 'control-plane.db'), secrets, now, (error) =>
-    log.error(
-      { err: error },
-      'the checkpoint thread of the database ended; its log will grow until a restart',
-    ),
+    log.error({ err: error }, 'a checkpoint of the database failed; its log grows until one succeeds'),
   );
   await ensureFirstUser(store, now());
   // The parts know each other in a circle: reports act on commands, commands answer with reports.

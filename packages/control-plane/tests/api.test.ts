@@ -24,6 +24,19 @@ describe('errors', () => {
     expect(made.body.request_id).toMatch(/^[0-9a-f]{16}$/);
   });
 
+  it('have their id in the node’s log too: it goes along with every command', async () => {
+    const headers = { 'x-request-id': 'my-2' };
+    const sandbox = await world.create({ start_command: 'echo' }, { headers });
+    await world.call('GET', `/sandbox/${sandbox.id}/logs`, { headers });
+    await world.call('GET', '/images/local', { headers });
+    await world.call('PUT', `/sandbox/${sandbox.id}/egress-policy`, { headers, body: { allowlist: [] } });
+    await world.call('DELETE', `/sandbox/${sandbox.id}`, { headers });
+    const path = `/v1/sandboxes/${sandbox.id}`;
+    for (const call of [`PUT ${path}`, `GET ${path}/logs`, `PUT ${path}/egress-policy`, `DELETE ${path}`])
+      expect([call, world.node.requestIds.get(call)]).toEqual([call, 'my-2']);
+    expect(world.node.requestIds.get('GET /v1/images')).toBe('my-2');
+  });
+
   it.each([
     ['bad JSON', 'POST', '/sandbox', { raw: Buffer.from('{"a":') }, 400, 'MALFORMED_BODY'],
     [

@@ -25,7 +25,10 @@ export class FakeNode {
   readonly acknowledged: string[] = [];
   /** Every request but the report stream, `METHOD path`. */
   readonly calls: string[] = [];
+  /** Request ids that came along, by call. */
+  readonly requestIds = new Map<string, string | undefined>();
   offer = { vcpus: 1024, memoryMiB: 1_048_576, diskGiB: 10_000 };
+  diskTotalGiB = 0;
   nodeId = 'node-1';
   /** Start sandboxes by themselves; false: the test moves them by {@link change}. */
   autoRun = true;
@@ -100,6 +103,10 @@ export class FakeNode {
       return;
     }
     this.calls.push(`${request.method} ${url.pathname}`);
+    this.requestIds.set(
+      `${request.method} ${url.pathname}`,
+      request.headers['x-request-id'] as string | undefined,
+    );
     try {
       const { status = 200, body } = await this.#answer(request, url);
       if (response.destroyed) return;
@@ -241,6 +248,7 @@ export class FakeNode {
       networkMode: 'none',
       dataFolder: '/nowhere',
       offer: this.offer,
+      diskTotalGiB: this.diskTotalGiB,
       warnings: [],
       processes: [],
       machines: [],

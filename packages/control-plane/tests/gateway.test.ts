@@ -93,6 +93,18 @@ it('passes method, path, headers and body on, and status, headers and body back'
   expect(answer.body.headers['x-hop']).toBeUndefined();
 });
 
+it('gives each request an id, the client’s own if it looks like one, for the node and the answer', async () => {
+  world.node.gateway = (incoming, outgoing) =>
+    outgoing.end(JSON.stringify({ id: incoming.headers['x-request-id'] }));
+  const ask = (given: string) =>
+    send<{ id: string }>(`${world.address}/gw/u/s/exec`, 'POST', { headers: { 'x-request-id': given } });
+  const own = await ask('my-3');
+  expect([own.body.id, own.headers['x-request-id']]).toEqual(['my-3', 'my-3']);
+  const made = await ask('a b');
+  expect(made.body.id).toMatch(/^[0-9a-f]{16}$/);
+  expect(made.headers['x-request-id']).toBe(made.body.id);
+});
+
 it('streams both ways without waiting for the whole: the head first, then each part, trailers last', async () => {
   const { sent, seen, response, answer } = begin('/gw/u/s/command_session.CommandSession/Start', {
     te: 'trailers',

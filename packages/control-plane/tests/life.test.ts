@@ -39,6 +39,17 @@ describe('room', () => {
     expect((await world.get(fourth.id)).queuePosition).toBeNull();
   });
 
+  it('who does not fit on a disk that is full now waits, and starts once there is room, without being asked about', async () => {
+    world.node.offer = { ...world.node.offer, diskGiB: 5 };
+    world.node.diskTotalGiB = 100;
+    await world.admin('GET', '/status');
+    const { status, body } = await world.call<Sandbox>('POST', '/sandbox', { body: simple });
+    expect([status, body.queuePosition]).toEqual([201, 1]);
+    world.node.offer = { ...world.node.offer, diskGiB: 20 };
+    await world.reconcile();
+    await world.eventually(async () => (await world.get(body.id)).status === 'RUNNING');
+  });
+
   it('one that waits can be deleted, and makes way', async () => {
     await world.create({ memory_gb: 3 });
     const large = (await world.call<Sandbox>('POST', '/sandbox', { body: { ...simple, memory_gb: 4 } })).body;

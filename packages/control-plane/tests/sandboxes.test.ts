@@ -63,6 +63,8 @@ describe('create', () => {
     [{ name: 'x'.repeat(101) }, 'name'],
     [{ docker_image: undefined }, 'docker_image'],
     [{ docker_image: 'two words' }, 'docker_image'],
+    [{ docker_image: 'NOT/Valid' }, 'docker_image'],
+    [{ docker_image: 'python@sha256:short' }, 'docker_image'],
     [{ cpu_cores: 0 }, 'cpu_cores'],
     [{ cpu_cores: 17 }, 'cpu_cores'],
     [{ cpu_cores: '1' }, 'cpu_cores'],
@@ -83,6 +85,9 @@ describe('create', () => {
     [{ secrets: { A: 'x\0' } }, 'secrets.A'],
     [{ network_allowlist: ['https://example.org'] }, 'network_allowlist.0'],
     [{ network_allowlist: [], network_denylist: [] }, 'network_allowlist'],
+    [{ network_allowlist: ['a.org', '169.254.169.254'] }, 'network_allowlist.1'],
+    [{ network_denylist: ['a.org:443'] }, 'network_denylist.0'],
+    [{ network_allowlist: Array.from({ length: 257 }, (_, at) => `h${at}.org`) }, 'network_allowlist'],
     [{ network_denylist: ['10.0.0.0/33'] }, 'network_denylist.0'],
     [{ labels: ['', 'x'] }, 'labels.0'],
   ])('refuses %j, naming %s', async (change, param) => {

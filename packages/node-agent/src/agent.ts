@@ -42,6 +42,9 @@ export async function startNodeAgent(
 ): Promise<NodeAgent> {
   const folder = (name: string) => join(options.dataFolder, name);
   await mkdir(options.dataFolder, { recursive: true, mode: 0o711 });
+  const records = new RecordFolder(folder('sandboxes'));
+  // Refuses records of a newer version before anything is touched.
+  await records.readAll();
   const verifier = await TokenVerifier.open(options.publicKeyPath);
   const driver = createDriver(options, folder('vmm'));
   const info = await driver.describe();
@@ -58,14 +61,14 @@ export async function startNodeAgent(
       images,
       networks,
       templates,
-      records: new RecordFolder(folder('sandboxes')),
+      records,
       cpuLimits,
       restores: new Semaphore(4 * availableParallelism()),
     },
     log,
   );
   await sandboxes.open();
-  const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes });
+  const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes, records });
   const server = createNodeServer({
     sandboxes,
     images,

@@ -1,7 +1,7 @@
 /** The node agent's process. Started by `sandlot up` with the flags of `options.ts`; ends on SIGTERM or by `POST /v1/shutdown`. */
 import { readFile, rename, writeFile } from 'node:fs/promises';
-import pino from 'pino';
 import type { NodeAgent } from './agent.js';
+import { openLog } from './log-output.js';
 import { LogRotation } from './log-rotation.js';
 import { OptionError, parseOptions } from './options.js';
 import { version } from './version.js';
@@ -13,7 +13,7 @@ async function main(): Promise<void> {
   const options = parseOptions(process.argv.slice(2));
   if (options.checkOnly) return;
   const { startNodeAgent } = await import('./agent.js');
-  const log = pino({ name: 'node-agent', level: options.logLevel });
+  const log = openLog({ name: 'node-agent', level: options.logLevel });
   process.on('unhandledRejection', (error) => log.error({ err: error }, 'unhandled rejection'));
   if (options.logFolder !== undefined) {
     const logs = new LogRotation(options.logFolder, (error) =>

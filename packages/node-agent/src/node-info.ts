@@ -6,6 +6,7 @@ import type { DriverInfo } from '@sandlot/vmm';
 import type { Networks } from './network/network.js';
 import type { NodeAgentOptions } from './options.js';
 import type { CpuLimits } from './sandbox/cpu-limits.js';
+import type { RecordFolder } from './sandbox/record.js';
 import type { Sandboxes } from './sandbox/sandboxes.js';
 import { version } from './version.js';
 
@@ -18,18 +19,21 @@ interface Parts {
   networks: Networks;
   cpuLimits: CpuLimits;
   sandboxes: Sandboxes;
+  records: RecordFolder;
 }
 
-/** Reads the free disk space now; all else is known. */
+/** Reads the disk space now; all else is known. Disk is offered of what is free and what our sandboxes take of it. */
 export async function describeNode({
   options,
   info,
   networks,
   cpuLimits,
   sandboxes,
+  records,
 }: Parts): Promise<NodeInfo> {
   const disk = await statfs(options.dataFolder);
-  const freeDiskGiB = (disk.bavail * disk.bsize) / 2 ** 30;
+  // Reservations are taken off the offer, so what stands behind them must not be taken off twice.
+  const diskGiB = (disk.bavail * disk.bsize + (await records.usedBytes())) / 2 ** 30;
   const memoryMiB = Math.max(0, totalmem() / 2 ** 20 - keptMemoryMiB);
   const warnings = networks.warnings();
   if (info.accelerator === 'tcg') {
@@ -50,8 +54,9 @@ export async function describeNode({
     offer: {
       vcpus: availableParallelism() * options.cpuOvercommit,
       memoryMiB: Math.floor(memoryMiB * options.memoryOvercommit),
-      diskGiB: Math.floor(freeDiskGiB * options.diskOvercommit),
+      diskGiB: Math.floor(diskGiB * options.diskOvercommit),
     },
+    diskTotalGiB: Math.floor(((disk.blocks * disk.bsize) / 2 ** 30) * options.diskOvercommit),
     warnings,
     processes: networks.processes(),
     machines: sandboxes

@@ -46,12 +46,12 @@ export const endings: Readonly<Record<EndReason, EndingRow>> = {
   OOM_KILLED: {
     status: 'ERROR',
     errorType: 'OOM_KILLED',
-    message: 'It ran out of its own memory. Give it a larger memory_gb.',
+    message: 'It ran out of its own memory and its kernel could go on no more. Give it a larger memory_gb.',
   },
   HOST_OUT_OF_MEMORY: {
     status: 'ERROR',
     errorType: 'HOST_OUT_OF_MEMORY',
-    message: 'The host ran out of memory and ended it. Run fewer sandboxes, or lower memoryOvercommit.',
+    message: 'The host ran out of memory and ended it. Run fewer sandboxes, or lower --memory-overcommit.',
   },
   MACHINE_ENDED: {
     status: 'ERROR',

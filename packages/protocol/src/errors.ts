@@ -135,6 +135,15 @@ const rows = {
     meaning: 'The node answered with an error of its own.',
     remedy: 'Read the detail; the node agent’s log has more under the request id.',
   },
+  STORAGE_FULL: {
+    status: 507,
+    actor: 'admin',
+    retryable: true,
+    exitCode: 75,
+    meaning:
+      'The disk of the server is full: nothing can be recorded, so nothing can be changed. Reading works.',
+    remedy: 'Make room on the disk of the data folder (`sandlot status` names it), then try again.',
+  },
   SHUTTING_DOWN: {
     status: 503,
     actor: 'wait',
@@ -164,12 +173,12 @@ export function isErrorCode(value: unknown): value is ErrorCode {
   return typeof value === 'string' && Object.hasOwn(errorTable, value);
 }
 
-/** Body of every error answer. `detail` says what failed, why, and what to do. */
+/** Body of every error answer of the API; the gateway has forms of its own. `detail` says what failed, why, and what to do. */
 export const ErrorBody = Type.Object({
   detail: Type.String(),
   code: Type.String(),
   errors: Type.Array(Type.Object({ param: Type.String(), details: Type.String() })),
   request_id: Type.String(),
 });
-/** Body of every error answer. */
+/** Body of every error answer of the API. */
 export type ErrorBody = Static<typeof ErrorBody>;

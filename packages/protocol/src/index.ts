@@ -1,4 +1,4 @@
-/** Everything that crosses a wire. Other packages import from here; no logic lives in this package. */
+/** Everything that crosses a wire, and the pure checks of how it is written. Other packages import from here; no other logic lives in this package. */
 export * from './account.js';
 export * from './egress.js';
 export * from './endings.js';
@@ -7,6 +7,7 @@ export * from './gateway.js';
 export * from './gen/command_session_pb.js';
 export * from './guest-api.js';
 export * from './image.js';
+export * from './image-reference.js';
 export * from './node-api.js';
 export * from './not-yet.js';
 export * from './openapi.js';

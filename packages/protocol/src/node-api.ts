@@ -36,8 +36,10 @@ export interface NodeInfo {
   acceleratorReason: string;
   networkMode: 'tap' | 'user' | 'none';
   dataFolder: string;
-  /** After the over-commit factors. */
+  /** After the over-commit factors; of the disk what is free and what sandboxes take. */
   offer: { vcpus: number; memoryMiB: number; diskGiB: number };
+  /** Disk that it could offer if nothing else lay on it: what fits may wait for it. Absent: as offered. */
+  diskTotalGiB?: number;
   warnings: string[];
   /** Our other processes on this node. */
   processes: { pid: number; role: string }[];

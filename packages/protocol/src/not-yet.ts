@@ -1,6 +1,6 @@
 /**
  * Routes of Prime's clients that are not built yet. The control plane answers 501 with a `detail`
- * that names the feature; `docs/from-prime.md` lists them. Building one moves it to `routes.ts`.
+ * that names the feature; `SCOPE.md` points here. Building one moves it to `routes.ts`.
  */
 
 /** A route that answers 501. A trailing `*` stands for the rest of the path. */

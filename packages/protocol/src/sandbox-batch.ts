@@ -3,7 +3,7 @@
  * `background-jobs/status:batchGet`, `egress-policy`. Used by the control plane and the SDK.
  */
 import { type Static, Type } from '@sinclair/typebox';
-import { SandboxStatus } from './sandbox.js';
+import { EgressEntries, SandboxStatus } from './sandbox.js';
 import { Nullable, OneOf } from './schema.js';
 
 /** Body of `POST /sandbox/status:batchGet`. */
@@ -76,7 +76,7 @@ export const BatchJobs = Type.Object({
 /** States of many background jobs. */
 export type BatchJobs = Static<typeof BatchJobs>;
 
-const Entries = Nullable(Type.Array(Type.String({ minLength: 1, maxLength: 300 }), { maxItems: 1024 }));
+const Entries = Nullable(EgressEntries);
 
 /** Body of `PUT /sandbox/{sandbox_id}/egress-policy`; replaces the policy as a whole. */
 export const EgressUpdate = Type.Object({

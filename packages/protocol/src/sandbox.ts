@@ -4,6 +4,7 @@
  * "addition". Used by the control plane, the SDK and the OpenAPI document.
  */
 import { type Static, Type } from '@sinclair/typebox';
+import { maxEgressEntries } from './egress.js';
 import { Id, Nullable, OneOf, Timestamp } from './schema.js';
 
 /** Status names of the wire; see `docs/state-machines.md` for the states behind them. */
@@ -33,7 +34,10 @@ export const StartCommand = Type.Object(
 /** A start command as program and arguments. */
 export type StartCommand = Static<typeof StartCommand>;
 
-const EgressEntries = Type.Array(Type.String({ minLength: 1, maxLength: 300 }), { maxItems: 1024 });
+/** One list of a network policy. */
+export const EgressEntries = Type.Array(Type.String({ minLength: 1, maxLength: 300 }), {
+  maxItems: maxEgressEntries,
+});
 const StringMap = Type.Record(Type.String(), Type.String({ maxLength: 131_072 }));
 const Labels = Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { maxItems: 100 });
 

@@ -4,7 +4,7 @@ import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { createRequest, type ShapeOptions } from './create-request.js';
 import { pullWithLogin } from './image-pull.js';
-import { waitWithProgress } from './wait-with-progress.js';
+import { noteWarnings, waitWithProgress } from './wait-with-progress.js';
 
 /** Its options. */
 export interface CreateOptions extends ShapeOptions, OutputOptions {
@@ -44,6 +44,9 @@ export async function run(
     info = waited;
   }
   if (options.output === 'json') context.out.json(info);
-  else context.out.line(sandbox.id);
+  else {
+    noteWarnings(context, info);
+    context.out.line(sandbox.id);
+  }
   return 0;
 }

@@ -25,6 +25,7 @@ export function describe(info: SandboxInfo): string {
     ['name', info.name],
     ['image', info.dockerImage],
     ['status', info.status],
+    ['stage', info.stage],
     ['queue position', info.queuePosition],
     ['why', info.errorMessage ?? info.errorType ?? info.terminationReason],
     ['asked for', `${info.cpuCores} CPU, ${info.memoryGB} GiB memory, ${info.diskSizeGB} GiB disk`],
@@ -42,6 +43,7 @@ export function describe(info: SandboxInfo): string {
     ['started', info.startedAt],
     ['ended', info.terminatedAt],
     ['stages', timings.join(', ')],
+    ...(info.warnings ?? []).map((text) => ['warning', text] as const),
     ['user', info.userId],
     ['team', info.teamId],
   ]);

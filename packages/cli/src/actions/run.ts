@@ -7,7 +7,7 @@ import { parseDuration, parsePairs } from '../output/units.js';
 import { createRequest, type ShapeOptions } from './create-request.js';
 import { pullWithLogin } from './image-pull.js';
 import { runCommand } from './run-command.js';
-import { waitWithProgress } from './wait-with-progress.js';
+import { noteWarnings, waitWithProgress } from './wait-with-progress.js';
 
 /** Its options. */
 export interface RunCommandOptions extends ShapeOptions, OutputOptions {
@@ -52,6 +52,7 @@ async function runInNew(
   try {
     const waited = await waitWithProgress(context, client, sandbox.id);
     if (waited === 'interrupted') return exitCodes.interrupted;
+    noteWarnings(context, waited);
     return await runIn(context, sandbox, argv, options);
   } finally {
     await sandbox.delete().catch((error: unknown) => {

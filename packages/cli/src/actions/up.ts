@@ -1,12 +1,13 @@
 /** `sandlot up`: starts what does not run, or renews it, and says what it did. */
 import { isDeepStrictEqual } from 'node:util';
-import { CliError, exitCodes } from '../cli-error.js';
+import { CliError } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { isStale } from '../up/build-time.js';
 import { checkOptions } from '../up/check-options.js';
 import { type DaemonSpec, isRunning, startDaemon } from '../up/daemon.js';
 import { ensureKey } from '../up/first-key.js';
+import { requireFreeAddress } from '../up/free-address.js';
 import {
   keepOptions,
   type LocalServer,
@@ -62,6 +63,9 @@ export async function run(context: CliContext, _args: [], options: UpOptions): P
   return 0;
 }
 
+/** In the order in which they are started. */
+const daemons = ['nodeAgent', 'controlPlane'] as const;
+
 async function startWhatIsMissing(
   context: CliContext,
   kept: LocalServer,
@@ -69,12 +73,16 @@ async function startWhatIsMissing(
   options: UpOptions,
 ): Promise<string[]> {
   const started: string[] = [];
-  for (const daemon of ['nodeAgent', 'controlPlane'] as const) {
+  // Before anything is started: a node agent whose control plane cannot listen would stay behind.
+  for (const daemon of daemons) {
     const moves = !isDeepStrictEqual(kept[daemon].health, wanted[daemon].health);
-    if (moves) await refuseForeign(wanted[daemon]);
+    const isOurs = !moves && isAlive(readReadyFile(kept[daemon].readyFile));
+    if (!isOurs) await requireFreeAddress(wanted[daemon]);
+  }
+  for (const daemon of daemons) {
     // One that runs is found where the old flags put it.
     if (!(await mustStart(context, kept[daemon], options))) continue;
-    if (!moves) await refuseForeign(wanted[daemon]);
+    await requireFreeAddress(wanted[daemon]);
     context.out.note(`starting the ${wanted[daemon].role} …`);
     await startDaemon(wanted[daemon]);
     started.push(wanted[daemon].role);
@@ -105,18 +113,6 @@ async function mustStart(context: CliContext, spec: DaemonSpec, options: UpOptio
     await stopDaemon(spec.readyFile);
   }
   return true;
-}
-
-/** Somebody else's server on our address would let the health check pass for the wrong process. */
-async function refuseForeign(spec: DaemonSpec): Promise<void> {
-  if (!('url' in spec.health)) return;
-  const { isHealthy } = await import('../up/socket-request.js');
-  if (await isHealthy(spec.health)) {
-    throw new CliError(`something else already answers on ${spec.health.url}`, {
-      hint: 'Another instance? `sandlot status` shows it. Stop it, or choose another address with --listen.',
-      exitCode: exitCodes.failed,
-    });
-  }
 }
 
 function report(

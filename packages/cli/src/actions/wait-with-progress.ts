@@ -33,7 +33,13 @@ export async function waitWithProgress(
   }
 }
 
+/** Says what of a sandbox is weaker than was asked for. */
+export function noteWarnings(context: CliContext, info: SandboxInfo | undefined): void {
+  for (const text of info?.warnings ?? []) context.out.note(`warning: ${text}`);
+}
+
 const stageTexts: Record<string, string> = {
+  queue: 'waiting for other starts on the host …',
   image: 'getting the image …',
   template: 'making the template for this shape (once) …',
   disk: 'making the disk …',

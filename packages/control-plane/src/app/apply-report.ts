@@ -107,7 +107,7 @@ export class Reports implements LinkListener {
     switch (record.state) {
       case 'pending':
       case 'starting':
-        void lifecycle().start(record.id, true);
+        void lifecycle().start(record.id, { again: true });
         return;
       case 'stopping':
         void lifecycle().remove(record.id);

@@ -23,8 +23,17 @@ export async function authenticate(app: AppContext, header: string | undefined):
     );
   const now = app.now();
   if (found.lastUsedAt === null || now - found.lastUsedAt > touchEveryMs)
-    await touchKey(app.store.db, found.keyId, now);
+    await noteUse(app, found.keyId, now);
   return toActor(app, found.user);
+}
+
+/** Nobody is refused because this cannot be written: a full disk must not keep anybody from reading. */
+async function noteUse(app: AppContext, keyId: string, now: number): Promise<void> {
+  try {
+    await touchKey(app.store.db, keyId, now);
+  } catch (error) {
+    app.log.warn({ err: error, keyId }, 'the last use of a key could not be noted');
+  }
 }
 
 /** The actor of the admin socket: the first admin. */

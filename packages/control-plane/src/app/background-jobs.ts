@@ -1,11 +1,11 @@
 /** `POST /sandbox/background-jobs/status:batchGet`: reads the exit files that Prime's SDK lets its jobs write. */
 import type { BatchJobs, JobReference } from '@sandlot/protocol';
-import { type Actor, maySee } from '../domain/access.js';
+import { maySee } from '../domain/access.js';
 import type { SandboxRecord } from '../domain/record.js';
 import { wireStatus } from '../domain/wire-status.js';
 import { findSandboxes } from '../store/sandboxes.js';
 import { mapBounded } from './bounded.js';
-import type { AppContext } from './context.js';
+import type { AppContext, Caller } from './context.js';
 
 /** Exit files read at once. */
 const readsAtOnce = 16;
@@ -19,12 +19,12 @@ type JobError = BatchJobs['errors'][number];
 /** States of jobs; each stands in one of the lists. */
 export async function batchGetJobs(
   app: AppContext,
-  actor: Actor,
+  caller: Caller,
   jobs: readonly JobReference[],
 ): Promise<BatchJobs> {
   const records = await findSandboxes(app.store.db, [...new Set(jobs.map((job) => job.sandbox_id))]);
   const results = await mapBounded(jobs, readsAtOnce, (job) =>
-    readJob(app, actor, job, records.get(job.sandbox_id)),
+    readJob(app, caller, job, records.get(job.sandbox_id)),
   );
   return {
     statuses: results.filter((result): result is JobStatus => 'completed' in result),
@@ -34,7 +34,7 @@ export async function batchGetJobs(
 
 async function readJob(
   app: AppContext,
-  actor: Actor,
+  { actor, requestId }: Caller,
   job: JobReference,
   record: SandboxRecord | undefined,
 ): Promise<JobStatus | JobError> {
@@ -47,7 +47,7 @@ async function readJob(
     return { ...names, code: 'NOT_RUNNING', message: `Sandbox ${sandbox_id} is ${status}.` };
   try {
     const file = await app.fleet
-      .client(record.nodeId)
+      .client(record.nodeId, requestId)
       .readFile(sandbox_id, `/tmp/job_${job_id}.exit`, maxExitBytes);
     const text = file.found
       ? Buffer.from(file.contentBase64 ?? '', 'base64')

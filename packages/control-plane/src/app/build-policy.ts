@@ -1,6 +1,6 @@
 /** From the two lists of a request to a network policy in canonical form. Used by create and by the policy route. Pure. */
 import type { EgressPolicy, SchemaIssue } from '@sandlot/protocol';
-import { canonicalEntry, EgressEntryError } from '../domain/egress.js';
+import { canonicalEntry, checkForList, EgressEntryError } from '../domain/egress.js';
 
 /** The policy; what is wrong is added to `issues`. `names` are the request's names of the lists. */
 export function buildPolicy(
@@ -16,16 +16,23 @@ export function buildPolicy(
   if (allowlist === null && denylist === null) return { generation, allowlist: null, denylist: [] };
   return {
     generation,
-    allowlist: allowlist && canonical(allowlist, names.allow, issues),
-    denylist: denylist && canonical(denylist, names.deny, issues),
+    allowlist: allowlist && canonical(allowlist, 'allow', names.allow, issues),
+    denylist: denylist && canonical(denylist, 'deny', names.deny, issues),
   };
 }
 
-function canonical(entries: readonly string[], param: string, issues: SchemaIssue[]): string[] {
+function canonical(
+  entries: readonly string[],
+  list: 'allow' | 'deny',
+  param: string,
+  issues: SchemaIssue[],
+): string[] {
   const result = new Set<string>();
   for (const [index, entry] of entries.entries())
     try {
-      result.add(canonicalEntry(entry));
+      const written = canonicalEntry(entry);
+      checkForList(written, list);
+      result.add(written);
     } catch (error) {
       if (!(error instanceof EgressEntryError)) throw error;
       issues.push({ param: `${param}.${index}`, details: `${error.message}.` });

@@ -24,6 +24,8 @@ export interface AppContext {
 /** Who asks, and by which URL we are reached: what answers depend on beside the request itself. */
 export interface Caller {
   actor: Actor;
+  /** Goes along to the node, so that its log can be searched for it. */
+  requestId: string;
   /** `https://host`, without a slash at the end. */
   publicOrigin: string;
   /** `User-Agent`, which tells the generation of Prime's clients. */

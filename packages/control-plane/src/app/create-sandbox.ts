@@ -49,7 +49,7 @@ export async function createSandbox(
   });
   if (fresh)
     app.log.info({ sandboxId: id, userId: actor.userId, image: valid.request.image }, 'sandbox created');
-  void app.lifecycle.start(id);
+  void app.lifecycle.start(id, { requestId: caller.requestId });
   return answer(app, caller, id, waitSeconds);
 }
 

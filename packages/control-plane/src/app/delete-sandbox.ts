@@ -12,7 +12,7 @@ import { findSandboxes, findSandboxIds, type SandboxFilter } from '../store/sand
 import { requireTeam } from './accounts.js';
 import { AppError, sandboxNotFound } from './app-error.js';
 import { atMost, mapBounded } from './bounded.js';
-import type { AppContext } from './context.js';
+import type { AppContext, Caller } from './context.js';
 
 /** How long an answer waits for the nodes. */
 const waitOneMs = 15_000;
@@ -24,10 +24,10 @@ const removesAtOnce = 32;
 const maxBulk = 10_000;
 
 /** Deletes one. */
-export async function deleteSandbox(app: AppContext, actor: Actor, id: string): Promise<Done> {
-  if (!(await markDeleted(app, actor, id))) throw sandboxNotFound(id);
+export async function deleteSandbox(app: AppContext, caller: Caller, id: string): Promise<Done> {
+  if (!(await markDeleted(app, caller.actor, id))) throw sandboxNotFound(id);
   const done = atMost(
-    remove(app, id).then(() => true),
+    remove(app, id, caller.requestId).then(() => true),
     waitOneMs,
   );
   const message = (await done)
@@ -37,7 +37,8 @@ export async function deleteSandbox(app: AppContext, actor: Actor, id: string): 
 }
 
 /** Deletes many. */
-export async function bulkDelete(app: AppContext, actor: Actor, body: BulkDelete): Promise<BulkDeleted> {
+export async function bulkDelete(app: AppContext, caller: Caller, body: BulkDelete): Promise<BulkDeleted> {
+  const { actor, requestId } = caller;
   const ids =
     body.sandbox_ids === undefined ? await selectIds(app, actor, body) : [...new Set(body.sandbox_ids)];
   const answer: BulkDeleted = { succeeded: [], failed: [], message: '' };
@@ -47,7 +48,7 @@ export async function bulkDelete(app: AppContext, actor: Actor, body: BulkDelete
       answer.failed.push({ sandbox_id: id, error: `There is no sandbox ${id} for this key.` });
   }
   await atMost(
-    mapBounded(answer.succeeded, removesAtOnce, (id) => remove(app, id)),
+    mapBounded(answer.succeeded, removesAtOnce, (id) => remove(app, id, requestId)),
     waitManyMs,
   );
   const { length } = answer.succeeded;
@@ -69,8 +70,8 @@ async function markDeleted(app: AppContext, actor: Actor, id: string): Promise<b
   return true;
 }
 
-async function remove(app: AppContext, id: string): Promise<void> {
-  await app.lifecycle.remove(id);
+async function remove(app: AppContext, id: string, requestId: string): Promise<void> {
+  await app.lifecycle.remove(id, requestId);
   // Its place in the queue, or its room, is free.
   app.dispatcher.kick();
 }

@@ -45,6 +45,7 @@ export class Dispatcher {
       nodeId: info.nodeId,
       reachable: this.fleet.link(info.nodeId)?.connected ?? false,
       offer: info.offer,
+      largest: { ...info.offer, diskGiB: Math.max(info.offer.diskGiB, info.diskTotalGiB ?? 0) },
       reserved: sums.get(info.nodeId) ?? { vcpus: 0, memoryMiB: 0, diskGiB: 0 },
     }));
   }

@@ -6,7 +6,7 @@ import { isEnded } from '../domain/states.js';
 import { AppError, invalidRequest, sandboxNotFound } from './app-error.js';
 import { atMost } from './bounded.js';
 import { buildPolicy } from './build-policy.js';
-import type { AppContext } from './context.js';
+import type { AppContext, Caller } from './context.js';
 import { requireSandbox } from './read-sandbox.js';
 
 /** How long a PUT waits for the node; clients then poll until `applied`. */
@@ -20,7 +20,7 @@ export async function getEgressPolicy(app: AppContext, actor: Actor, id: string)
 /** Replaces the policy. */
 export async function putEgressPolicy(
   app: AppContext,
-  actor: Actor,
+  { actor, requestId }: Caller,
   id: string,
   body: EgressUpdate,
 ): Promise<EgressStatus> {
@@ -36,7 +36,7 @@ export async function putEgressPolicy(
     return { ...record, egress: { ...policy, generation }, updatedAt: app.now() };
   });
   if (change === undefined) throw sandboxNotFound(id);
-  await atMost(app.lifecycle.pushEgress(id), waitMs);
+  await atMost(app.lifecycle.pushEgress(id, requestId), waitMs);
   return toStatus(await requireSandbox(app, actor, id));
 }
 

@@ -12,13 +12,17 @@ import type {
 } from '@sandlot/protocol';
 import { findBuild } from '../store/image-builds.js';
 import { AppError } from './app-error.js';
-import type { AppContext } from './context.js';
+import type { AppContext, Caller } from './context.js';
 import { fromNode } from './node-failure.js';
 
 /** `GET /images`. */
-export async function listImages(app: AppContext, query: ListImagesQuery): Promise<ImageList> {
+export async function listImages(
+  app: AppContext,
+  caller: Caller,
+  query: ListImagesQuery,
+): Promise<ImageList> {
   const { offset = 0, limit = 50, search = '' } = query;
-  const images = await listLocalImages(app);
+  const images = await listLocalImages(app, caller);
   const matching = images
     .filter((image) => image.reference.includes(search))
     .sort((left, right) => (left.createdAt < right.createdAt ? 1 : -1));
@@ -28,45 +32,58 @@ export async function listImages(app: AppContext, query: ListImagesQuery): Promi
 }
 
 /** `GET /images/local`. */
-export function listLocalImages(app: AppContext): Promise<ImageInfo[]> {
-  return fromNode('list the images', () => app.fleet.imageNode().images());
+export function listLocalImages(app: AppContext, { requestId }: Caller): Promise<ImageInfo[]> {
+  return fromNode('list the images', () => app.fleet.imageNode(requestId).images());
 }
 
 /** `GET /images/local/{reference}`. */
-export function inspectLocalImage(app: AppContext, reference: string): Promise<ImageDetails> {
-  return fromNode(`inspect image ${reference}`, () => app.fleet.imageNode().image(reference));
+export function inspectLocalImage(
+  app: AppContext,
+  { requestId }: Caller,
+  reference: string,
+): Promise<ImageDetails> {
+  return fromNode(`inspect image ${reference}`, () => app.fleet.imageNode(requestId).image(reference));
 }
 
 /** `POST /images/local:pull`: progress as it comes. Credentials go through, and are not kept. */
 export function pullLocalImage(
   app: AppContext,
+  { requestId, signal }: Caller,
   pull: PullImage,
-  signal: AbortSignal,
 ): Promise<IncomingMessage> {
-  return fromNode(`pull image ${pull.reference}`, () => app.fleet.imageNode().pullImage(pull, signal));
+  return fromNode(`pull image ${pull.reference}`, () =>
+    app.fleet.imageNode(requestId).pullImage(pull, signal),
+  );
 }
 
 /** `POST /images/local:import`: the archive goes through as it comes. */
 export function importLocalImage(
   app: AppContext,
+  { requestId, signal }: Caller,
   name: string,
   archive: Readable,
   length: string | undefined,
-  signal: AbortSignal,
 ): Promise<IncomingMessage> {
   return fromNode(`import image ${name}`, () =>
-    app.fleet.imageNode().importImage(name, archive, length, signal),
+    app.fleet.imageNode(requestId).importImage(name, archive, length, signal),
   );
 }
 
 /** `DELETE /images/local/{reference}`. */
-export function removeLocalImage(app: AppContext, reference: string): Promise<{ removed: boolean }> {
-  return fromNode(`remove image ${reference}`, () => app.fleet.imageNode().removeImage(reference));
+export function removeLocalImage(
+  app: AppContext,
+  { requestId }: Caller,
+  reference: string,
+): Promise<{ removed: boolean }> {
+  return fromNode(`remove image ${reference}`, () => app.fleet.imageNode(requestId).removeImage(reference));
 }
 
 /** `POST /images/local:prune`. */
-export function pruneLocalImages(app: AppContext): Promise<{ removed: string[]; freedBytes: number }> {
-  return fromNode('prune the images', () => app.fleet.imageNode().pruneImages());
+export function pruneLocalImages(
+  app: AppContext,
+  { requestId }: Caller,
+): Promise<{ removed: string[]; freedBytes: number }> {
+  return fromNode('prune the images', () => app.fleet.imageNode(requestId).pruneImages());
 }
 
 /** `GET /images/build/{build_id}`. */

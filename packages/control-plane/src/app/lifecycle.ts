@@ -16,6 +16,14 @@ import { nodeSpec } from './node-spec.js';
 /** Where answers of nodes go. */
 export type ReportSink = (nodeId: string, report: SandboxReport) => Promise<void>;
 
+/** How a sandbox is sent. */
+export interface StartOptions {
+  /** Also one that the node had accepted and has forgotten. */
+  again?: boolean;
+  /** Of the client's request that asks for it, if one does; likewise below. */
+  requestId?: string;
+}
+
 /** Sends the commands. */
 export class Lifecycle {
   readonly #locks = new KeyedLock();
@@ -31,33 +39,35 @@ export class Lifecycle {
     private readonly now: () => number,
   ) {}
 
-  /** Sends a placed sandbox to its node. `again`: also one that the node had accepted and has forgotten. */
-  async start(id: string, again = false): Promise<void> {
+  /** Sends a placed sandbox to its node. */
+  async start(id: string, { again = false, requestId }: StartOptions = {}): Promise<void> {
     if (this.#starting.has(id)) return;
     this.#starting.add(id);
     try {
-      await this.#locks.run(id, () => this.#start(id, again));
+      await this.#locks.run(id, () => this.#start(id, again, requestId));
     } finally {
       this.#starting.delete(id);
     }
   }
 
   /** Removes a stopping sandbox from its node; resolves when that is done, or could not be done now. */
-  remove(id: string): Promise<void> {
+  remove(id: string, requestId?: string): Promise<void> {
     const known = this.#removing.get(id);
     if (known !== undefined) return known;
-    const removing = this.#locks.run(id, () => this.#remove(id)).finally(() => this.#removing.delete(id));
+    const removing = this.#locks
+      .run(id, () => this.#remove(id, requestId))
+      .finally(() => this.#removing.delete(id));
     this.#removing.set(id, removing);
     return removing;
   }
 
   /** Sends the newest policy of a running sandbox. Not in line with the others: a delete must not wait for it. */
-  async pushEgress(id: string): Promise<void> {
+  async pushEgress(id: string, requestId?: string): Promise<void> {
     if (this.#policies.has(id)) return;
     this.#policies.add(id);
     try {
       // Once more when the policy has changed while the last one was on its way.
-      for (let round = 0; round < 3 && (await this.#pushEgress(id)); round++);
+      for (let round = 0; round < 3 && (await this.#pushEgress(id, requestId)); round++);
     } finally {
       this.#policies.delete(id);
     }
@@ -68,7 +78,7 @@ export class Lifecycle {
     return this.#locks.idle();
   }
 
-  async #start(id: string, again: boolean): Promise<void> {
+  async #start(id: string, again: boolean, requestId?: string): Promise<void> {
     const record = await findSandbox(this.store.db, id);
     if (record === undefined || record.nodeId === null) return;
     if (record.state !== 'pending' && !(again && record.state === 'starting')) return;
@@ -76,7 +86,7 @@ export class Lifecycle {
     const log = this.log.child({ sandboxId: id, nodeId: record.nodeId });
     try {
       const spec = nodeSpec(record, await this.store.readSecrets(id));
-      await this.sink(record.nodeId, await this.fleet.client(record.nodeId).start(spec));
+      await this.sink(record.nodeId, await this.fleet.client(record.nodeId, requestId).start(spec));
     } catch (error) {
       if (error instanceof NodeRefusedError && error.status < 500) {
         log.warn({ err: error }, 'the node refused the sandbox');
@@ -94,11 +104,11 @@ export class Lifecycle {
     void this.remove(id);
   }
 
-  async #remove(id: string): Promise<void> {
+  async #remove(id: string, requestId?: string): Promise<void> {
     const record = await findSandbox(this.store.db, id);
     if (record === undefined || record.state !== 'stopping' || record.nodeId === null) return;
     try {
-      const report = await this.fleet.client(record.nodeId).remove(id, record.generation);
+      const report = await this.fleet.client(record.nodeId, requestId).remove(id, record.generation);
       await this.sink(record.nodeId, report);
     } catch (error) {
       this.log.warn(
@@ -109,12 +119,12 @@ export class Lifecycle {
   }
 
   /** True when there is a newer policy to send. */
-  async #pushEgress(id: string): Promise<boolean> {
+  async #pushEgress(id: string, requestId?: string): Promise<boolean> {
     const record = await findSandbox(this.store.db, id);
     if (record?.state !== 'running' || record.nodeId === null) return false;
     if (record.egressApplied >= record.egress.generation) return false;
     try {
-      const applied = await this.fleet.client(record.nodeId).putEgress(id, record.egress);
+      const applied = await this.fleet.client(record.nodeId, requestId).putEgress(id, record.egress);
       const change = await this.store.change(id, (current) =>
         current.egressApplied >= applied
           ? undefined

@@ -55,14 +55,16 @@ export async function authorizeSandbox(app: AppContext, caller: Caller, id: stri
 }
 
 /** `GET /sandbox/{id}/logs`: from the node while it lives there, from the record afterwards. */
-export async function getLogs(app: AppContext, actor: Actor, id: string): Promise<SandboxLogs> {
-  const record = await requireSandbox(app, actor, id);
+export async function getLogs(app: AppContext, caller: Caller, id: string): Promise<SandboxLogs> {
+  const record = await requireSandbox(app, caller.actor, id);
   const { request, nodeId } = record;
   const starts = request.startCommand !== null || request.entrypoint;
   if (record.endedAt !== null || !starts || nodeId === null || record.startedAt === null)
     return { logs: record.logTail ?? '' };
   try {
-    return { logs: await fromNode('read the logs', () => app.fleet.client(nodeId).logs(id)) };
+    return {
+      logs: await fromNode('read the logs', () => app.fleet.client(nodeId, caller.requestId).logs(id)),
+    };
   } catch (error) {
     // It is just ending there: what the record has is all that is left.
     if (error instanceof AppError && error.code === 'NOT_FOUND') return { logs: record.logTail ?? '' };

@@ -16,7 +16,7 @@ import {
 import { requestStop, transition } from '../domain/transition.js';
 import type { Fleet } from '../nodes/fleet.js';
 import { purgeBuilds } from '../store/image-builds.js';
-import { findInStates, purgeEnded } from '../store/sandboxes.js';
+import { findInStates, isAnyQueued, purgeEnded } from '../store/sandboxes.js';
 import type { Store } from '../store/store.js';
 import type { Reports } from './apply-report.js';
 import type { Dispatcher } from './dispatch.js';
@@ -81,6 +81,7 @@ export class Reconciler {
     const states = thorough || silent ? [...restlessStates, ...calmStates] : restlessStates;
     for (const record of await findInStates(this.parts.store.db, states, maxRecords))
       await this.#look(record);
+    if (thorough || (await isAnyQueued(this.parts.store.db))) await this.#refreshOffers();
     this.parts.dispatcher.kick();
     if (!thorough) return;
     await this.#compareNodes();
@@ -88,6 +89,16 @@ export class Reconciler {
     const purged = await purgeEnded(this.parts.store.db, before);
     await purgeBuilds(this.parts.store.db, before);
     if (purged > 0) this.parts.log.info({ purged }, 'removed records of sandboxes that ended long ago');
+  }
+
+  /** Room on a disk comes and goes without a word of ours. */
+  async #refreshOffers(): Promise<void> {
+    const refreshed = await Promise.allSettled(
+      this.parts.fleet.links.filter((link) => link.connected).map((link) => link.refresh()),
+    );
+    for (const result of refreshed)
+      if (result.status === 'rejected')
+        this.parts.log.warn({ err: result.reason }, 'a node did not say what it offers');
   }
 
   async #look(record: SandboxRecord): Promise<void> {

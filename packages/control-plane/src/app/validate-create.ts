@@ -1,5 +1,11 @@
 /** What the schema of a create cannot say: fields that depend on each other, features that are not there yet. Pure. */
-import type { CreateSandbox, EgressPolicy, SchemaIssue } from '@sandlot/protocol';
+import {
+  type CreateSandbox,
+  type EgressPolicy,
+  ImageReferenceError,
+  parseImageReference,
+  type SchemaIssue,
+} from '@sandlot/protocol';
 import type { SandboxRequest } from '../domain/record.js';
 import { invalidRequest, notImplemented } from './app-error.js';
 import { buildPolicy } from './build-policy.js';
@@ -47,8 +53,10 @@ function fieldIssues(body: CreateSandbox): SchemaIssue[] {
   const issues: SchemaIssue[] = [];
   const say = (param: string, details: string) => issues.push({ param, details });
   if (body.docker_image === undefined) say('docker_image', 'Is required.');
-  else if (hasControl(body.docker_image) || /\s/.test(body.docker_image))
-    say('docker_image', 'Must be an image reference, such as python:3.11-slim.');
+  else {
+    const wrong = wrongReference(body.docker_image);
+    if (wrong !== undefined) say('docker_image', wrong);
+  }
   if (hasControl(body.name)) say('name', 'Must not hold control characters.');
   if (body.timeout_minutes === 0)
     say('timeout_minutes', 'Must be 1 to 525600, or negative for no limit; 0 is neither.');
@@ -68,6 +76,17 @@ function fieldIssues(body: CreateSandbox): SchemaIssue[] {
         : [command.executable, ...(command.args ?? [])];
   if (words.some((word) => word.includes('\0'))) say('start_command', 'Must not hold NUL characters.');
   return issues;
+}
+
+/** Why a text is no image reference; undefined when it is one. */
+function wrongReference(text: string): string | undefined {
+  try {
+    parseImageReference(text);
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof ImageReferenceError)) throw error;
+    return `${error.message}.`;
+  }
 }
 
 function environmentIssues(body: CreateSandbox): SchemaIssue[] {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { canonicalEntries, canonicalEntry, EgressEntryError } from './egress.js';
+import { canonicalEntries, canonicalEntry, checkForList, EgressEntryError } from './egress.js';
 import { effectiveShape } from './shape.js';
 
 it.each([
@@ -44,6 +44,9 @@ it.each([
   '',
   '.',
   '../../etc',
+  '0x7f.1',
+  '*.1.2.3.4',
+  'a.1',
 ])('refuses %j', (entry) => {
   expect(() => canonicalEntry(entry)).toThrow(EgressEntryError);
 });
@@ -73,3 +76,22 @@ it.each([
 ])('%d CPUs and %d GiB are booked in whole steps', (cpu, memory, expected) => {
   expect(effectiveShape(cpu, memory, 5)).toMatchObject({ ...expected, diskGiB: 5 });
 });
+
+it.each([
+  ['169.254.169.254/32', 'allow'],
+  ['127.0.0.0/8:80', 'allow'],
+  ['239.1.0.0/16', 'allow'],
+  ['example.org:443', 'deny'],
+] as const)('%s means nothing in an %s list', (entry, list) => {
+  expect(canonicalEntry(entry)).toBe(entry);
+  expect(() => checkForList(entry, list)).toThrow(EgressEntryError);
+});
+
+it.each([
+  ['169.254.169.254/32', 'deny'],
+  ['0.0.0.0/0', 'allow'],
+  ['128.0.0.0/8', 'allow'],
+  ['10.77.0.0/16:80', 'allow'],
+  ['10.0.0.0/8:80', 'deny'],
+  ['example.org:443', 'allow'],
+] as const)('%s is good in an %s list', (entry, list) => checkForList(entry, list));

@@ -1,7 +1,9 @@
 /**
  * Checks and canonical form of network policies: lower case, IDNA, a bare address as /32. Used by
- * create and by the egress-policy route; the node enforces what comes out of here.
+ * create and by the egress-policy route; the node enforces what comes out of here, and refuses nothing of it.
  */
+import { neverReachableRanges } from '@sandlot/protocol';
+
 /** An entry that cannot be used, and why. */
 export class EgressEntryError extends Error {
   override readonly name = 'EgressEntryError';
@@ -14,6 +16,18 @@ export function canonicalEntry(raw: string): string {
     throw new EgressEntryError(`"${raw}": give a host or address only, no URL`);
   const [host, ports] = splitPorts(text, raw);
   return canonicalHost(host, raw) + canonicalPorts(ports, raw);
+}
+
+/** Refuses what would mean nothing in its list; `entry` is canonical. Throws {@link EgressEntryError}. */
+export function checkForList(entry: string, list: 'allow' | 'deny'): void {
+  const [host = '', ports] = entry.split(':');
+  const isRange = /^[\d./]+$/.test(host);
+  if (list === 'deny' && !isRange && ports !== undefined)
+    throw new EgressEntryError(`"${entry}": a denied name cannot have a port, it is refused by the resolver`);
+  const never =
+    isRange && list === 'allow' ? neverReachableRanges.find((range) => contains(range, host)) : undefined;
+  if (never !== undefined)
+    throw new EgressEntryError(`"${entry}": it lies in ${never}, which no sandbox can reach`);
 }
 
 /** A policy in canonical form, without duplicates. */
@@ -45,7 +59,8 @@ function canonicalHost(host: string, raw: string): string {
   const name = wildcard ? host.slice(2) : host;
   if (name.includes('*')) throw new EgressEntryError(`"${raw}": only a leftmost "*." wildcard is allowed`);
   const ascii = toAscii(name.replace(/\.$/, ''));
-  const valid = ascii.length > 0 && ascii.length <= 253 && ascii.split('.').every(isLabel);
+  // The URL parser makes an address of what looks like a number (0x7f.1).
+  const valid = !/^[\d.]*$/.test(ascii) && ascii.length <= 253 && ascii.split('.').every(isLabel);
   if (!valid) throw new EgressEntryError(`"${raw}": not a host name, IPv4 address or CIDR`);
   if (wildcard && !ascii.includes('.'))
     throw new EgressEntryError(`"${raw}": a wildcard needs a domain of at least two parts`);
@@ -71,8 +86,25 @@ function canonicalAddress(text: string, raw: string): string {
   const bits = match?.[5] === undefined ? 32 : Number(match[5]);
   if (match === null || octets.some((octet) => octet > 255) || bits > 32)
     throw new EgressEntryError(`"${raw}": not an IPv4 address or CIDR`);
+  const network = networkOf(octets, bits);
+  return `${[24, 16, 8, 0].map((shift) => Math.floor(network / 2 ** shift) % 256).join('.')}/${bits}`;
+}
+
+/** First address of the range with these octets, as a number. */
+function networkOf(octets: readonly number[], bits: number): number {
   const value = octets.reduce((sum, octet) => sum * 256 + octet, 0);
   const size = 2 ** (32 - bits);
-  const network = Math.floor(value / size) * size;
-  return `${[24, 16, 8, 0].map((shift) => Math.floor(network / 2 ** shift) % 256).join('.')}/${bits}`;
+  return Math.floor(value / size) * size;
+}
+
+/** Whether a canonical range lies wholly inside another. */
+function contains(outer: string, inner: string): boolean {
+  const [outerBits, innerBits] = [outer, inner].map((range) => Number(range.split('/')[1])) as [
+    number,
+    number,
+  ];
+  const octets = (range: string) => (range.split('/')[0] ?? '').split('.').map(Number);
+  return (
+    innerBits >= outerBits && networkOf(octets(inner), outerBits) === networkOf(octets(outer), outerBits)
+  );
 }

@@ -1,7 +1,7 @@
 /**
  * The states of a sandbox as data: who owns it in each, what is true, what ends it, its deadline,
  * and which event leads where. `transition.ts` is the only code that moves a record between them;
- * `docs/state-machines.md` is made from this table.
+ * `docs/state-machines.md` is written by hand after this table.
  */
 
 /** State of a sandbox's record. */

@@ -4,6 +4,7 @@
  */
 import { Agent, type ClientRequest, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
+import { requestIdHeader, requestIdOf } from '../request-id.js';
 import { endToEndHeaders } from './hop-headers.js';
 
 /** Counts what became of requests. */
@@ -31,7 +32,8 @@ export class Forwarder {
 
   /** Passes one request on and its answer back. */
   forward(incoming: IncomingMessage, outgoing: ServerResponse): void {
-    this.#attempt(incoming, outgoing, performance.now() + retryForMs);
+    const requestId = requestIdOf(incoming.headers);
+    this.#attempt(incoming, outgoing, requestId, performance.now() + retryForMs);
   }
 
   /** Closes idle connections. */
@@ -39,12 +41,12 @@ export class Forwarder {
     this.#agent.destroy();
   }
 
-  #attempt(incoming: IncomingMessage, outgoing: ServerResponse, retryUntil: number): void {
+  #attempt(incoming: IncomingMessage, outgoing: ServerResponse, requestId: string, retryUntil: number): void {
     const sent = request({
       socketPath: this.socketPath,
       method: incoming.method ?? 'GET',
       path: incoming.url ?? '/',
-      headers: requestHeaders(incoming),
+      headers: requestHeaders(incoming, requestId),
       agent: this.#agent,
     });
     let answered = false;
@@ -55,7 +57,7 @@ export class Forwarder {
     outgoing.once('close', onClientGone);
     sent.once('response', (answer) => {
       answered = true;
-      this.#passBack(answer, outgoing);
+      this.#passBack(answer, outgoing, requestId);
     });
     sent.on('error', (error) => {
       outgoing.off('close', onClientGone);
@@ -69,10 +71,13 @@ export class Forwarder {
       }
       const repeatable = !bodyBegun && performance.now() < retryUntil;
       if (repeatable && (isRefused(error) || sent.reusedSocket)) {
-        setTimeout(() => this.#attempt(incoming, outgoing, retryUntil), sent.reusedSocket ? 0 : retryPauseMs);
+        setTimeout(
+          () => this.#attempt(incoming, outgoing, requestId, retryUntil),
+          sent.reusedSocket ? 0 : retryPauseMs,
+        );
         return;
       }
-      this.#refuse(incoming, outgoing, error, bodyBegun);
+      this.#refuse(incoming, outgoing, requestId, error, bodyBegun);
     });
     // An upgrade is not asked for: the header that would ask is not passed on.
     if (hasBody(incoming))
@@ -84,13 +89,14 @@ export class Forwarder {
     else sent.end();
   }
 
-  #passBack(answer: IncomingMessage, outgoing: ServerResponse): void {
+  #passBack(answer: IncomingMessage, outgoing: ServerResponse, requestId: string): void {
     if (outgoing.destroyed) {
       answer.destroy();
       this.count('client-gone');
       return;
     }
-    outgoing.writeHead(answer.statusCode ?? 502, answer.statusMessage, endToEndHeaders(answer.rawHeaders));
+    const headers = withRequestId(answer.rawHeaders, requestId);
+    outgoing.writeHead(answer.statusCode ?? 502, answer.statusMessage, headers);
     // A stream may send its first byte much later: the head must not wait for it.
     outgoing.flushHeaders();
     answer.once('end', () => {
@@ -113,10 +119,17 @@ export class Forwarder {
    * The node cannot be reached. In the forms that Prime's clients take for "try again"; but if it may
    * have begun with the request, in one after which no client runs a command a second time.
    */
-  #refuse(incoming: IncomingMessage, outgoing: ServerResponse, error: Error, mayHaveBegun: boolean): void {
+  #refuse(
+    incoming: IncomingMessage,
+    outgoing: ServerResponse,
+    requestId: string,
+    error: Error,
+    mayHaveBegun: boolean,
+  ): void {
     this.count('unreachable');
+    outgoing.setHeader(requestIdHeader, requestId);
     this.log.warn(
-      { err: error, path: incoming.url?.split('?')[0] },
+      { err: error, requestId, path: incoming.url?.split('?')[0] },
       'the node cannot be reached for the gateway',
     );
     const message = mayHaveBegun
@@ -162,13 +175,20 @@ function hasBody(incoming: IncomingMessage): boolean {
   );
 }
 
-function requestHeaders(incoming: IncomingMessage): string[] {
-  const headers = endToEndHeaders(incoming.rawHeaders);
+function requestHeaders(incoming: IncomingMessage, requestId: string): string[] {
+  const headers = withRequestId(incoming.rawHeaders, requestId);
   const lacks = (name: string) =>
     !headers.some((value, index) => index % 2 === 0 && value.toLowerCase() === name);
   if (lacks('host')) headers.push('Host', String(incoming.headers[':authority'] ?? 'localhost'));
   if (hasBody(incoming) && lacks('content-length')) headers.push('Transfer-Encoding', 'chunked');
   return headers;
+}
+
+/** Headers to pass on, with our id in place of any other. */
+function withRequestId(raw: readonly string[], requestId: string): string[] {
+  const flat = endToEndHeaders(raw);
+  const others = flat.filter((_, at) => flat[at - (at % 2)]?.toLowerCase() !== requestIdHeader);
+  return [...others, 'X-Request-Id', requestId];
 }
 
 /** Calls back once the request has a connection: until then it may be tried again. */

@@ -2,7 +2,6 @@
  * The API as a fastify instance without a listener of its own: `edge/` hands it the requests that are
  * not the gateway's. Adds request ids, the log line of each request, `/healthz` and `/metrics`.
  */
-import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, RequestListener } from 'node:http';
 import { createServer } from 'node:http';
 import { apiBase, buildOpenApi, productVersion } from '@sandlot/protocol';
@@ -10,6 +9,7 @@ import Fastify, { type FastifyInstance, type FastifyRequest, LogController } fro
 import type { Logger } from 'pino';
 import type { AppContext, Caller } from '../app/context.js';
 import { getStatus } from '../app/system-status.js';
+import { requestIdHeader, requestIdOf } from '../request-id.js';
 import { handleErrors } from './error-answer.js';
 import type { Handlers } from './handlers.js';
 import { Metrics } from './metrics.js';
@@ -58,7 +58,7 @@ export async function buildApiServer(options: ApiServerOptions): Promise<ApiServ
   const server = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' }),
-    genReqId,
+    genReqId: (request: { headers: IncomingMessage['headers'] }) => requestIdOf(request.headers),
     routerOptions: { maxParamLength, querystringParser: parseQuery },
     // Fastify insists on a server; this one never listens.
     serverFactory: (handler) => {
@@ -91,14 +91,6 @@ export async function buildApiServer(options: ApiServerOptions): Promise<ApiServ
   };
 }
 
-/** The client's own id is kept when it looks like one, so that a request can be followed through. */
-function genReqId(request: { headers: IncomingMessage['headers'] }): string {
-  const given = request.headers['x-request-id'];
-  return typeof given === 'string' && /^[\w.-]{1,64}$/.test(given)
-    ? given
-    : randomUUID().replaceAll('-', '').slice(16);
-}
-
 /** Repeated names become lists, and nothing can be named `__proto__`. */
 function parseQuery(text: string): Record<string, string | string[]> {
   const params = new URLSearchParams(text);
@@ -129,7 +121,7 @@ function invalidJson(cause: Error): Error {
 function observe(server: FastifyInstance, metrics: Metrics): void {
   server.decorateRequest('caller', undefined);
   server.addHook('onSend', async (request, reply) => {
-    reply.header('x-request-id', request.id);
+    reply.header(requestIdHeader, request.id);
   });
   server.addHook('onResponse', async (request, reply) => {
     const operation = request.routeOptions.config.operation ?? 'other';

@@ -17,6 +17,9 @@ const fastifyCodes: Readonly<Record<string, [ErrorCode, string]>> = {
   ],
 };
 
+/** What SQLite and the system say when there is no room. */
+const noRoomCodes = new Set(['SQLITE_FULL', 'SQLITE_IOERR_SHMSIZE', 'ENOSPC', 'EDQUOT']);
+
 /** Adds the handlers for errors and for unknown paths. */
 export function handleErrors(server: FastifyInstance, isClosing: () => boolean): void {
   server.setErrorHandler((error, request, reply) => {
@@ -46,8 +49,15 @@ function sendError(request: FastifyRequest, reply: FastifyReply, error: AppError
 
 function toAppError(error: unknown, request: FastifyRequest, closing: boolean): AppError {
   if (error instanceof AppError) return error;
-  const known = fastifyCodes[(error as { code?: string }).code ?? ''];
+  const { code = '' } = error as { code?: string };
+  const known = fastifyCodes[code];
   if (known !== undefined) return new AppError(known[0], known[1]);
+  if (noRoomCodes.has(code))
+    return new AppError(
+      'STORAGE_FULL',
+      'The disk of the server is full, so the change cannot be recorded and was not made. Its owner must make room there; then try again.',
+      { cause: error },
+    );
   if (closing)
     return new AppError('SHUTTING_DOWN', 'The server is stopping. Try again in a moment.', { cause: error });
   const detail = `The server failed at ${request.method} ${request.routeOptions.url ?? 'this path'}. Report it with the request id ${request.id}.`;

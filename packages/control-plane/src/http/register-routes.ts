@@ -96,7 +96,7 @@ async function callerOf(
     : await authenticate(app, request.headers.authorization);
   const publicOrigin = origin.of(request.raw, local);
   const userAgent = request.headers['user-agent'] ?? '';
-  return { actor, publicOrigin, userAgent, signal: signalOf(reply) };
+  return { actor, requestId: request.id, publicOrigin, userAgent, signal: signalOf(reply) };
 }
 
 /** Lines go out as they come in; a client that leaves ends the node's work. */

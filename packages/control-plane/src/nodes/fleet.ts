@@ -18,18 +18,18 @@ export class Fleet {
     return this.all.find((link) => link.info?.nodeId === nodeId);
   }
 
-  /** Calls to a node; throws {@link NodeUnreachableError} when it has not been reached yet. */
-  client(nodeId: string): NodeClient {
+  /** Calls to a node, on behalf of a client's request or of nobody; throws {@link NodeUnreachableError} when it has not been reached yet. */
+  client(nodeId: string, requestId?: string): NodeClient {
     const link = this.link(nodeId);
     if (link === undefined) throw new NodeUnreachableError(`node ${nodeId} has not been reached yet`);
-    return link.client;
+    return link.client.onBehalfOf(requestId);
   }
 
   /** Calls to the node whose image store the API shows: the first. */
-  imageNode(): NodeClient {
+  imageNode(requestId?: string): NodeClient {
     const link = this.all[0];
     if (link === undefined) throw new NodeUnreachableError('no node is configured');
-    return link.client;
+    return link.client.onBehalfOf(requestId);
   }
 
   /** What the nodes that have been reached say of themselves. */

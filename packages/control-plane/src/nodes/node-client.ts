@@ -13,7 +13,7 @@ import type {
   PullImage,
   SandboxReport,
 } from '@sandlot/protocol';
-import { NodeTransport } from './node-request.js';
+import type { NodeTransport } from './node-request.js';
 
 /** Deadlines in milliseconds. */
 const deadlines = {
@@ -36,25 +36,26 @@ export interface NodeFile {
 
 /** One node. */
 export class NodeClient {
-  readonly #transport: NodeTransport;
+  constructor(private readonly transport: NodeTransport) {}
 
-  constructor(socketPath: string) {
-    this.#transport = new NodeTransport(socketPath);
+  /** The same node, for what one request of a client asks: its id stands in the node's log too. */
+  onBehalfOf(requestId: string | undefined): NodeClient {
+    return requestId === undefined ? this : new NodeClient(this.transport.onBehalfOf(requestId));
   }
 
   /** What it offers and runs. */
   info(): Promise<NodeInfo> {
-    return this.#transport.json({ method: 'GET', path: '/v1/node', timeoutMs: deadlines.read });
+    return this.transport.json({ method: 'GET', path: '/v1/node', timeoutMs: deadlines.read });
   }
 
   /** The endless stream of reports. */
   openReports(signal: AbortSignal): Promise<IncomingMessage> {
-    return this.#transport.open({ method: 'GET', path: '/v1/reports', timeoutMs: deadlines.read, signal });
+    return this.transport.open({ method: 'GET', path: '/v1/reports', timeoutMs: deadlines.read, signal });
   }
 
   /** Every sandbox that it knows. */
   async list(): Promise<SandboxReport[]> {
-    const answer = await this.#transport.json<{ sandboxes: SandboxReport[] }>({
+    const answer = await this.transport.json<{ sandboxes: SandboxReport[] }>({
       method: 'GET',
       path: '/v1/sandboxes',
       timeoutMs: deadlines.read,
@@ -65,32 +66,32 @@ export class NodeClient {
   /** Starts a sandbox; the same generation again is answered alike. */
   start(spec: NodeSandboxSpec): Promise<SandboxReport> {
     const path = `/v1/sandboxes/${encodeURIComponent(spec.sandboxId)}`;
-    return this.#transport.json({ method: 'PUT', path, body: spec, timeoutMs: deadlines.start });
+    return this.transport.json({ method: 'PUT', path, body: spec, timeoutMs: deadlines.start });
   }
 
   /** Ends a sandbox; resolves once nothing of it is left. */
   remove(id: string, generation: number): Promise<SandboxReport> {
     const path = `${sandboxPath(id)}?generation=${generation}`;
-    return this.#transport.json({ method: 'DELETE', path, timeoutMs: deadlines.remove });
+    return this.transport.json({ method: 'DELETE', path, timeoutMs: deadlines.remove });
   }
 
   /** Lets the node forget an end that is recorded here. */
   async acknowledge(id: string, generation: number): Promise<void> {
     const path = `${sandboxPath(id)}/acknowledge?generation=${generation}`;
-    await this.#transport.json({ method: 'POST', path, timeoutMs: deadlines.read });
+    await this.transport.json({ method: 'POST', path, timeoutMs: deadlines.read });
   }
 
   /** Output of the start command. */
   async logs(id: string): Promise<string> {
     const path = `${sandboxPath(id)}/logs`;
-    return (await this.#transport.json<{ logs: string }>({ method: 'GET', path, timeoutMs: deadlines.read }))
+    return (await this.transport.json<{ logs: string }>({ method: 'GET', path, timeoutMs: deadlines.read }))
       .logs;
   }
 
   /** Reads a small file of a sandbox. */
   readFile(id: string, file: string, length: number): Promise<NodeFile> {
     const body = { path: file, length };
-    return this.#transport.json({
+    return this.transport.json({
       method: 'POST',
       path: `${sandboxPath(id)}/read-file`,
       body,
@@ -101,7 +102,7 @@ export class NodeClient {
   /** Puts a network policy in force; resolves with the generation that is. */
   async putEgress(id: string, policy: EgressPolicy): Promise<number> {
     const path = `${sandboxPath(id)}/egress-policy`;
-    const answer = await this.#transport.json<{ appliedGeneration: number }>({
+    const answer = await this.transport.json<{ appliedGeneration: number }>({
       method: 'PUT',
       path,
       body: policy,
@@ -113,7 +114,7 @@ export class NodeClient {
   /** Images in its store. */
   async images(): Promise<ImageInfo[]> {
     return (
-      await this.#transport.json<{ images: ImageInfo[] }>({
+      await this.transport.json<{ images: ImageInfo[] }>({
         method: 'GET',
         path: '/v1/images',
         timeoutMs: deadlines.read,
@@ -123,12 +124,12 @@ export class NodeClient {
 
   /** One image. */
   image(reference: string): Promise<ImageDetails> {
-    return this.#transport.json({ method: 'GET', path: imagePath(reference), timeoutMs: deadlines.read });
+    return this.transport.json({ method: 'GET', path: imagePath(reference), timeoutMs: deadlines.read });
   }
 
   /** Pulls; the answer is NDJSON of progress. */
   pullImage(pull: PullImage, signal: AbortSignal): Promise<IncomingMessage> {
-    return this.#transport.open({
+    return this.transport.open({
       method: 'POST',
       path: '/v1/images:pull',
       body: pull,
@@ -144,7 +145,7 @@ export class NodeClient {
     length: string | undefined,
     signal: AbortSignal,
   ): Promise<IncomingMessage> {
-    return this.#transport.open({
+    return this.transport.open({
       method: 'POST',
       path: `/v1/images:import?name=${encodeURIComponent(name)}`,
       stream: archive,
@@ -159,7 +160,7 @@ export class NodeClient {
 
   /** Removes an image. */
   removeImage(reference: string): Promise<{ removed: boolean }> {
-    return this.#transport.json({
+    return this.transport.json({
       method: 'DELETE',
       path: imagePath(reference),
       timeoutMs: deadlines.remove,
@@ -168,12 +169,12 @@ export class NodeClient {
 
   /** Removes what no sandbox uses. */
   pruneImages(): Promise<{ removed: string[]; freedBytes: number }> {
-    return this.#transport.json({ method: 'POST', path: '/v1/images:prune', timeoutMs: deadlines.prune });
+    return this.transport.json({ method: 'POST', path: '/v1/images:prune', timeoutMs: deadlines.prune });
   }
 
   /** Closes idle connections. */
   close(): void {
-    this.#transport.close();
+    this.transport.close();
   }
 }
 

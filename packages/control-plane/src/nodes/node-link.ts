@@ -7,6 +7,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { NodeInfo, SandboxReport } from '@sandlot/protocol';
 import type { Logger } from 'pino';
 import { NodeClient } from './node-client.js';
+import { NodeTransport } from './node-request.js';
 import { readReportLines } from './report-lines.js';
 
 /** Who hears what comes up. Handlers are awaited one after another, so reports keep their order. */
@@ -40,7 +41,7 @@ export class NodeLink {
     private readonly log: Logger,
     private readonly now: () => number,
   ) {
-    this.client = new NodeClient(socketPath);
+    this.client = new NodeClient(new NodeTransport(socketPath));
     this.#downSince = now();
   }
 

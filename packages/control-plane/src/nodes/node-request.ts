@@ -4,6 +4,7 @@
  */
 import { Agent, type IncomingMessage, request } from 'node:http';
 import type { Readable } from 'node:stream';
+import { requestIdHeader } from '../request-id.js';
 import { NodeRefusedError, NodeUnreachableError } from './node-error.js';
 
 /** A request. */
@@ -29,9 +30,16 @@ const maxFreeSockets = 64;
 
 /** Sends requests to one socket; its idle connections end with `close()`. */
 export class NodeTransport {
-  readonly #agent = new Agent({ keepAlive: true, maxFreeSockets });
+  constructor(
+    readonly socketPath: string,
+    private readonly agent = new Agent({ keepAlive: true, maxFreeSockets }),
+    private readonly requestId?: string,
+  ) {}
 
-  constructor(readonly socketPath: string) {}
+  /** The same connections, for what one request of a client asks: its id goes along. */
+  onBehalfOf(requestId: string): NodeTransport {
+    return new NodeTransport(this.socketPath, this.agent, requestId);
+  }
 
   /** Sends a request and reads the JSON of a good answer. */
   async json<T>(call: NodeRequest): Promise<T> {
@@ -56,13 +64,14 @@ export class NodeTransport {
 
   /** Closes idle connections. */
   close(): void {
-    this.#agent.destroy();
+    this.agent.destroy();
   }
 
   #send(call: NodeRequest): Promise<IncomingMessage> {
     return new Promise((resolve, reject) => {
       const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
       const headers: Record<string, string | number> = { ...call.headers };
+      if (this.requestId !== undefined) headers[requestIdHeader] = this.requestId;
       if (body !== undefined) {
         headers['content-type'] = 'application/json';
         headers['content-length'] = body.length;
@@ -70,7 +79,7 @@ export class NodeTransport {
       const options = { socketPath: this.socketPath, method: call.method, path: call.path, headers };
       const sent = request({
         ...options,
-        agent: this.#agent,
+        agent: this.agent,
         ...(call.signal ? { signal: call.signal } : {}),
       });
       const fail = (cause: unknown) => {

@@ -10,6 +10,7 @@ function node(change: Partial<NodeSnapshot> = {}): NodeSnapshot {
     nodeId: 'a',
     reachable: true,
     offer: { vcpus: 4, memoryMiB: 4096, diskGiB: 100 },
+    largest: change.offer ?? { vcpus: 4, memoryMiB: 4096, diskGiB: 100 },
     reserved: { vcpus: 0, memoryMiB: 0, diskGiB: 0 },
     ...change,
   };
@@ -21,6 +22,13 @@ it('waits while no node is known, or none can be reached, and refuses what never
   expect(place({ ...shape, vcpus: 5 }, [node()])).toMatchObject({ kind: 'never' });
   expect(fieldsBeyondOffer({ ...shape, vcpus: 5 }, [node()])).toEqual(['vcpus']);
   expect(fieldsBeyondOffer(shape, [])).toEqual([]);
+});
+
+it('waits for a disk that is full now, and refuses what its whole size would not hold', () => {
+  const full = node({ offer: { vcpus: 4, memoryMiB: 4096, diskGiB: 3 }, largest: node().offer });
+  expect(fieldsBeyondOffer(shape, [full])).toEqual([]);
+  expect(place(shape, [full]).kind).toBe('wait');
+  expect(fieldsBeyondOffer({ ...shape, diskGiB: 101 }, [full])).toEqual(['diskGiB']);
 });
 
 it('takes the least loaded, and is the same every time', () => {

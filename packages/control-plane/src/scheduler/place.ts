@@ -17,6 +17,8 @@ export interface NodeSnapshot {
   reachable: boolean;
   /** What it offers, over-commit included. */
   offer: Room;
+  /** What it would offer with an empty disk: what fits in here may fit one day, and waits. */
+  largest: Room;
   /** Sum of its reservations. */
   reserved: Room;
 }
@@ -26,7 +28,7 @@ export type Placement =
   | { kind: 'placed'; nodeId: string; why: string }
   /** Would fit on a node, but not now. */
   | { kind: 'wait'; why: string }
-  /** Larger than the whole offer of every node. */
+  /** Larger than the largest offer of every node. */
   | { kind: 'never'; why: string };
 
 const kinds = ['vcpus', 'memoryMiB', 'diskGiB'] as const;
@@ -34,7 +36,7 @@ const kinds = ['vcpus', 'memoryMiB', 'diskGiB'] as const;
 /** Places one shape. Among nodes with room the least loaded is taken, the lowest id when equal. */
 export function place(shape: Shape, nodes: readonly NodeSnapshot[]): Placement {
   if (nodes.length === 0) return { kind: 'wait', why: 'no node has been seen yet' };
-  if (!nodes.some((node) => fits(shape, node.offer)))
+  if (!nodes.some((node) => fits(shape, node.largest)))
     return { kind: 'never', why: explainNever(shape, nodes) };
   const candidates = nodes.filter((node) => node.reachable && fits(shape, freeRoom(node)));
   if (candidates.length === 0) return { kind: 'wait', why: 'no reachable node has room for it now' };
@@ -44,8 +46,8 @@ export function place(shape: Shape, nodes: readonly NodeSnapshot[]): Placement {
 
 /** Which of the three is asked for beyond every offer, as fields of the API; empty when it fits somewhere. */
 export function fieldsBeyondOffer(shape: Shape, nodes: readonly NodeSnapshot[]): (typeof kinds)[number][] {
-  if (nodes.length === 0 || nodes.some((node) => fits(shape, node.offer))) return [];
-  const beyondAll = kinds.filter((kind) => nodes.every((node) => shape[kind] > node.offer[kind]));
+  if (nodes.length === 0 || nodes.some((node) => fits(shape, node.largest))) return [];
+  const beyondAll = kinds.filter((kind) => nodes.every((node) => shape[kind] > node.largest[kind]));
   return beyondAll.length > 0 ? beyondAll : [...kinds];
 }
 
@@ -73,7 +75,7 @@ function better(left: NodeSnapshot, right: NodeSnapshot, shape: Shape): boolean 
 }
 
 function explainNever(shape: Shape, nodes: readonly NodeSnapshot[]): string {
-  const largest = (kind: (typeof kinds)[number]) => Math.max(...nodes.map((node) => node.offer[kind]));
+  const largest = (kind: (typeof kinds)[number]) => Math.max(...nodes.map((node) => node.largest[kind]));
   return (
     `it needs ${shape.vcpus} vCPUs, ${shape.memoryMiB} MiB and ${shape.diskGiB} GiB of disk; the largest offers are ` +
     `${largest('vcpus')} vCPUs, ${largest('memoryMiB')} MiB, ${Math.floor(largest('diskGiB'))} GiB`

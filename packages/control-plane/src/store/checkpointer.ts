@@ -13,6 +13,7 @@ export class Checkpointer {
     this.#worker = new Worker(program, { eval: true, workerData: { file, base: import.meta.url } });
     this.#worker.unref();
     this.#worker.on('error', onError);
+    this.#worker.on('message', (why: string) => onError(new Error(why)));
   }
 
   /** Ends the thread; closing the last connection makes the last checkpoint. */
@@ -23,15 +24,23 @@ export class Checkpointer {
 
 /** Text of the thread: so small that it needs no file of its own, which source and build would place differently. */
 const program = `
-const { workerData } = require('node:worker_threads');
+const { parentPort, workerData } = require('node:worker_threads');
 const { createRequire } = require('node:module');
 const { statSync } = require('node:fs');
 const Database = createRequire(workerData.base)('better-sqlite3');
 const everyMs = 1000, leastBytes = 8 * 1024 * 1024;
 const db = new Database(workerData.file, { timeout: 5000 });
+let failed = false;
 setInterval(() => {
   let size = 0;
   try { size = statSync(workerData.file + '-wal').size; } catch { return; }
-  if (size >= leastBytes) db.pragma('wal_checkpoint(PASSIVE)');
+  if (size < leastBytes) return;
+  try {
+    db.pragma('wal_checkpoint(PASSIVE)');
+    failed = false;
+  } catch (error) {
+    if (!failed) parentPort.postMessage(String(error));
+    failed = true;
+  }
 }, everyMs);
 `;

@@ -1,77 +1,23 @@
 /**
- * Image references as Docker reads them: `python` is `docker.io/library/python:latest`, the first part is a
- * registry if it has a dot, a port or is `localhost`, and a digest beats a tag. Grammar: the OCI distribution
- * specification and Docker's `distribution/reference`. Called by the store for every name that a user gives.
+ * Image references with the errors of this package. The grammar is the protocol's, which the control plane uses
+ * too. Called by the store for every name that a user gives or an archive holds.
  */
+import { type ImageReference, ImageReferenceError, parseImageReference } from '@sandlot/protocol';
 import { ImageError } from '../store.js';
 
-/** A parsed reference; `toString` gives its canonical form. */
-export interface ImageReference {
-  registry: string;
-  repository: string;
-  /** Undefined if a digest is given. */
-  tag: string | undefined;
-  digest: string | undefined;
-}
-
-/** Where names without a registry live. */
-export const DEFAULT_REGISTRY = 'docker.io';
-
-const COMPONENT = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/;
-const TAG = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
-const HOST =
-  /^(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?$/;
-const DIGEST = /^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$/;
-const MAX_LENGTH = 512;
-
-/** True for `sha256:…` and `sha512:…` of the right length. */
-export function isDigest(text: string): boolean {
-  return DIGEST.test(text);
-}
+export {
+  canonicalImageReference as canonicalReference,
+  defaultRegistry as DEFAULT_REGISTRY,
+  type ImageReference,
+  isImageDigest as isDigest,
+} from '@sandlot/protocol';
 
 /** Parses; throws `invalid-reference`. */
 export function parseReference(text: string): ImageReference {
-  if (text === '' || text.length > MAX_LENGTH) throw invalid(text, 'it is empty or too long');
-  if (text.includes('://')) throw invalid(text, 'it must not be a URL, leave out the scheme');
-  const at = text.indexOf('@');
-  const digest = at === -1 ? undefined : text.slice(at + 1);
-  if (digest !== undefined && !isDigest(digest)) throw invalid(text, 'the digest after @ is not valid');
-  let name = at === -1 ? text : text.slice(0, at);
-  const colon = name.lastIndexOf(':');
-  let tag: string | undefined;
-  if (colon > name.lastIndexOf('/')) {
-    tag = name.slice(colon + 1);
-    name = name.slice(0, colon);
-    if (!TAG.test(tag)) throw invalid(text, `the tag ${JSON.stringify(tag)} is not valid`);
+  try {
+    return parseImageReference(text);
+  } catch (cause) {
+    if (!(cause instanceof ImageReferenceError)) throw cause;
+    throw new ImageError('invalid-reference', cause.message, { cause });
   }
-  const slash = name.indexOf('/');
-  const first = slash === -1 ? '' : name.slice(0, slash);
-  const hasRegistry = first === 'localhost' || /[.:A-Z]/.test(first);
-  let registry = hasRegistry ? first : DEFAULT_REGISTRY;
-  let repository = hasRegistry ? name.slice(slash + 1) : name;
-  if (registry === 'index.docker.io' || registry === 'registry-1.docker.io') registry = DEFAULT_REGISTRY;
-  if (registry === DEFAULT_REGISTRY && !repository.includes('/')) repository = `library/${repository}`;
-  if (!HOST.test(registry))
-    throw invalid(text, `the registry ${JSON.stringify(registry)} is not a host name`);
-  const bad = repository.split('/').find((part) => !COMPONENT.test(part));
-  if (bad !== undefined) {
-    throw invalid(
-      text,
-      /[A-Z]/.test(bad) ? 'the name must be lowercase' : `the part ${JSON.stringify(bad)} is not valid`,
-    );
-  }
-  return { registry, repository, tag: digest ? undefined : (tag ?? 'latest'), digest };
-}
-
-/** The one spelling under which the store knows it. */
-export function canonicalReference(reference: ImageReference): string {
-  const name = `${reference.registry}/${reference.repository}`;
-  return reference.digest ? `${name}@${reference.digest}` : `${name}:${reference.tag}`;
-}
-
-function invalid(text: string, why: string): ImageError {
-  return new ImageError(
-    'invalid-reference',
-    `${JSON.stringify(text.slice(0, 120))} is not an image reference: ${why}; use NAME, NAME:TAG, NAME@sha256:… or REGISTRY/NAME:TAG`,
-  );
 }

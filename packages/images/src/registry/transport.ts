@@ -3,10 +3,11 @@
  * redirects followed by hand so that credentials never reach another host, and an end to every wait.
  * Called by the registry client only.
  */
-import { Agent as HttpAgent, get as httpGet, type IncomingMessage } from 'node:http';
+import { type ClientRequest, Agent as HttpAgent, get as httpGet, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, get as httpsGet } from 'node:https';
 import { errnoOf } from '../fault.js';
 import { ImageError } from '../store.js';
+import { isLoopback, ProxySettings, proxyAddress, proxyHeaders, TunnelAgent } from './proxy.js';
 
 const MAX_REDIRECTS = 5;
 /** What a TLS client sees when the other side speaks plain HTTP. */
@@ -26,15 +27,6 @@ export class InsecurePolicy {
     const name = lower.replace(/:[0-9]+$/, '');
     return isLoopback(name) || this.hosts.has(lower) || this.hosts.has(name);
   }
-}
-
-function isLoopback(name: string): boolean {
-  return (
-    name === 'localhost' ||
-    name.endsWith('.localhost') ||
-    name === '[::1]' ||
-    /^127\.[0-9]+\.[0-9]+\.[0-9]+$/.test(name)
-  );
 }
 
 /** A request. */
@@ -60,6 +52,13 @@ export interface TransportResponse {
 export class Connections {
   private readonly http = new HttpAgent({ keepAlive: true, maxSockets: 8 });
   private readonly https = new HttpsAgent({ keepAlive: true, maxSockets: 8 });
+  private readonly tunnels = new Map<string, TunnelAgent>();
+  private readonly proxies: ProxySettings;
+
+  /** @throws ImageError if the environment names no usable proxy */
+  constructor(environment: Record<string, string | undefined> = process.env) {
+    this.proxies = new ProxySettings(environment);
+  }
 
   /** Sends a GET. Rejects with an error of the network, or an `ImageError` for what another try cannot change. */
   async send(request: TransportRequest): Promise<TransportResponse> {
@@ -89,6 +88,32 @@ export class Connections {
   close(): void {
     this.http.destroy();
     this.https.destroy();
+    for (const tunnel of this.tunnels.values()) tunnel.destroy();
+  }
+
+  private begin(url: URL, headers: Record<string, string>, signal: AbortSignal): ClientRequest {
+    const proxy = this.proxies.proxyFor(url);
+    if (url.protocol === 'https:') {
+      const agent = proxy === undefined ? this.https : this.tunnelBy(proxy);
+      return httpsGet(url, { headers, signal, agent });
+    }
+    if (proxy === undefined) return httpGet(url, { headers, signal, agent: this.http });
+    // A proxy for plain HTTP is given the whole URL (RFC 9112, 3.2.2).
+    const asked = {
+      ...proxyAddress(proxy),
+      path: url.href,
+      headers: { ...headers, host: url.host, ...proxyHeaders(proxy) },
+      signal,
+    };
+    return proxy.protocol === 'https:'
+      ? httpsGet({ ...asked, agent: this.https })
+      : httpGet({ ...asked, agent: this.http });
+  }
+
+  private tunnelBy(proxy: URL): TunnelAgent {
+    const known = this.tunnels.get(proxy.href) ?? new TunnelAgent(proxy);
+    this.tunnels.set(proxy.href, known);
+    return known;
   }
 
   private get(
@@ -98,11 +123,7 @@ export class Connections {
   ): Promise<TransportResponse> {
     const { signal, silenceMs } = request;
     return new Promise((resolve, reject) => {
-      const options = { headers, signal };
-      const sent =
-        url.protocol === 'https:'
-          ? httpsGet(url, { ...options, agent: this.https })
-          : httpGet(url, { ...options, agent: this.http });
+      const sent = this.begin(url, headers, signal);
       const timer = setTimeout(() => sent.destroy(new SilenceError(silenceMs)), silenceMs);
       sent.on('error', (error) => {
         clearTimeout(timer);

@@ -1,7 +1,7 @@
 /**
  * The connection to one guest agent: two sockets, RESET and SYNC, then HTTP/2. Used by
  * `guest-client.ts`. The channel connects when it is first used and again after it broke; a stream
- * that was open when it broke fails. Why two ports and a nonce: docs/architecture.md, "Guest channel".
+ * that was open when it broke fails. Why two ports and a nonce: docs/architecture.md, "The channel to the guest".
  */
 import { randomBytes } from 'node:crypto';
 import http2 from 'node:http2';

@@ -29,6 +29,8 @@ export function failureOf(error: unknown): { status: number; body: { code: strin
     const status = error.code === 'unsupported' ? 501 : error.code === 'invalid-policy' ? 422 : 500;
     return { status, body: { code: error.code, message } };
   }
-  const { statusCode } = error as { statusCode?: number };
+  const { statusCode, code } = error as { statusCode?: number; code?: unknown };
+  if (code === 'ENOSPC' || code === 'EDQUOT')
+    return { status: 507, body: { code: 'no-space', message: `the disk of the node is full: ${message}` } };
   return { status: statusCode ?? 500, body: { code: statusCode ? 'bad-request' : 'internal', message } };
 }

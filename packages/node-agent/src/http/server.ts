@@ -4,6 +4,7 @@
  */
 import http, { type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import Fastify, { type FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
 import { failureOf } from './failures.js';
 import { imageRoutes } from './routes/images.js';
 import { nodeRoutes } from './routes/node.js';
@@ -18,8 +19,10 @@ const bodyLimitBytes = 16 * 1024 * 1024;
 export function createNodeServer(parts: ServerParts): Server {
   let handleApi: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
   const server = http.createServer({ requestTimeout: 0, keepAliveTimeout: 60_000 }, (request, response) => {
-    if (parts.gateway.owns(request.url ?? '')) void parts.gateway.handle(request, response);
-    else handleApi?.(request, response);
+    if (parts.gateway.owns(request.url ?? '')) {
+      response.once('close', () => logGateway(parts.log, request, response));
+      void parts.gateway.handle(request, response);
+    } else handleApi?.(request, response);
   });
   // A stream of an exec may live for a day.
   server.timeout = 0;
@@ -35,8 +38,26 @@ export function createNodeServer(parts: ServerParts): Server {
   });
   app.setErrorHandler((error, request, reply) => {
     const { status, body } = failureOf(error);
-    if (status >= 500) parts.log.error({ err: error, url: request.url }, 'node call failed');
+    const facts = {
+      err: error,
+      requestId: requestIdOf(request.raw),
+      method: request.method,
+      path: pathOf(request.raw),
+    };
+    if (status >= 500) parts.log.error({ ...facts, status }, 'node call failed');
+    else parts.log.info({ ...facts, status }, 'node call refused');
     void reply.status(status).send(body);
+  });
+  app.addHook('onResponse', async (request, reply) => {
+    // What is polled would bury the rest, and changes nothing.
+    const isQuiet = request.method === 'GET' || /\/(read-file|acknowledge)$/.test(pathOf(request.raw));
+    const level = isQuiet ? 'debug' : 'info';
+    const { method, raw } = request;
+    const ms = Math.round(reply.elapsedTime);
+    parts.log[level](
+      { requestId: requestIdOf(raw), method, path: pathOf(raw), status: reply.statusCode, ms },
+      'node call',
+    );
   });
   nodeRoutes(app, parts);
   sandboxRoutes(app, parts);
@@ -44,4 +65,22 @@ export function createNodeServer(parts: ServerParts): Server {
   imageRoutes(app, parts);
   void app.ready();
   return server;
+}
+
+/** Gateway requests are as many as users make: only those that failed on our side are worth a line. */
+function logGateway(log: Logger, request: IncomingMessage, response: ServerResponse): void {
+  const { statusCode: status, writableFinished } = response;
+  const facts = { requestId: requestIdOf(request), method: request.method, path: pathOf(request), status };
+  if (status >= 500) log.warn(facts, 'gateway request failed');
+  else log.debug({ ...facts, whole: writableFinished }, 'gateway request');
+}
+
+/** Given by the control plane, which has given or shown it to the client; absent in calls of its own. */
+function requestIdOf(request: IncomingMessage): string | undefined {
+  return [request.headers['x-request-id']].flat()[0];
+}
+
+/** Without the query: it may hold what is nobody's business. */
+function pathOf(request: IncomingMessage): string {
+  return (request.url ?? '').split('?')[0] ?? '';
 }

@@ -1,7 +1,7 @@
 import { ImageError } from '@sandlot/images';
 import { MachineEndedError } from '@sandlot/vmm';
 import { expect, it } from 'vitest';
-import { causeOfStartError } from './end-reasons.js';
+import { causeOfMachineEnd, causeOfStartError } from './end-reasons.js';
 
 it('tells an image that cannot be had from one that cannot be used, and from a host without room', () => {
   const reasonOf = (code: ConstructorParameters<typeof ImageError>[0]) =>
@@ -19,4 +19,10 @@ it('names the image, and how its machine ended', () => {
     'my/image',
   );
   expect(lost.reason).toBe('HOST_OUT_OF_MEMORY');
+});
+
+it('tells a guest without memory from one with another panic', () => {
+  const reasonOf = (detail: string) => causeOfMachineEnd({ cause: 'guest-panic', detail }).reason;
+  expect(reasonOf('Kernel panic - not syncing: System is deadlocked on memory')).toBe('OOM_KILLED');
+  expect(reasonOf('Kernel panic - not syncing: Attempted to kill init!')).toBe('GUEST_PANIC');
 });

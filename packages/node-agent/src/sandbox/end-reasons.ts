@@ -9,6 +9,9 @@ export interface EndCause {
   message: string;
 }
 
+/** What Linux says when it panics for want of memory (mm/oom_kill.c, `out_of_memory`). */
+const memoryPanic = /deadlocked on memory|out of memory/i;
+
 /** Why a running sandbox has ended, from its machine. */
 export function causeOfMachineEnd(end: MachineEnd): EndCause {
   switch (end.cause) {
@@ -20,6 +23,11 @@ export function causeOfMachineEnd(end: MachineEnd): EndCause {
         message: 'The sandbox shut itself down (poweroff, reboot or halt was run inside).',
       };
     case 'guest-panic':
+      if (memoryPanic.test(end.detail))
+        return {
+          reason: 'OOM_KILLED',
+          message: `The sandbox ran out of its own memory, with nothing left that its kernel could end (${end.detail}). Start a new sandbox with a larger memory_gb.`,
+        };
       return {
         reason: 'GUEST_PANIC',
         message: `The kernel of the sandbox panicked: ${end.detail}. Start a new sandbox; if it repeats, give it more memory.`,

@@ -2,7 +2,7 @@
  * What a node keeps of each sandbox on disk, so that it can be adopted after our restart. Only
  * `Sandbox` writes it. A record is whole or absent: it is written beside and renamed.
  */
-import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import type { MachineHandle } from '@sandlot/vmm';
@@ -10,7 +10,7 @@ import type { NetworkHandle } from '../network/network.js';
 
 /** Everything that must survive us. */
 export interface SandboxRecord {
-  /** Raised when the form changes; records of another form are refused with a clear message. */
+  /** Raised when the form changes. Another form is a newer version's: see {@link RecordFormError}. */
   form: 1;
   spec: NodeSandboxSpec;
   report: SandboxReport;
@@ -22,6 +22,14 @@ export interface SandboxRecord {
   shell?: string;
   /** The start command runs and its output is to be followed. */
   startCommandRuns?: boolean;
+}
+
+/**
+ * A record was written by a newer version. We would not know what it holds, and would end its machine as nobody's: so
+ * the node agent does not start, and touches nothing.
+ */
+export class RecordFormError extends Error {
+  override name = 'RecordFormError';
 }
 
 /** The folder of all sandboxes of a node: one folder each, with `record.json`, `start.log` and `m/`, the machine's own. */
@@ -48,26 +56,56 @@ export class RecordFolder {
     await rename(temporary, join(folder, 'record.json'));
   }
 
-  /** All records, and the names of folders without one (a start that never got that far). */
+  /**
+   * All records, and the names of folders without one (a start that never got that far).
+   * @throws RecordFormError
+   */
   async readAll(): Promise<{ records: SandboxRecord[]; strays: string[] }> {
     await mkdir(this.root, { recursive: true, mode: 0o711 });
     const records: SandboxRecord[] = [];
     const strays: string[] = [];
     for (const name of await readdir(this.root)) {
-      try {
-        const record = JSON.parse(
-          await readFile(join(this.root, name, 'record.json'), 'utf8'),
-        ) as SandboxRecord;
-        if (record.form === 1) records.push(record);
-        else strays.push(name);
-      } catch {
-        strays.push(name);
-      }
+      const record = await readRecord(join(this.root, name, 'record.json'));
+      if (record === undefined) strays.push(name);
+      else records.push(record);
     }
     return { records, strays };
+  }
+
+  /** Bytes that the machines' own files (their disks above the image) take on this host's disk now. */
+  async usedBytes(): Promise<number> {
+    let bytes = 0;
+    for (const name of await readdir(this.root).catch(() => [])) {
+      const folder = this.machineFolderOf(name);
+      for (const file of await readdir(folder).catch(() => [])) {
+        // One that goes meanwhile takes nothing.
+        const found = await lstat(join(folder, file)).catch(() => undefined);
+        // `blocks` counts 512 bytes each (stat(2)), whatever the file system's own size of them.
+        if (found?.isFile()) bytes += found.blocks * 512;
+      }
+    }
+    return bytes;
   }
 
   async remove(sandboxId: string): Promise<void> {
     await rm(this.folderOf(sandboxId), { recursive: true, force: true });
   }
+}
+
+/** Undefined where there is none, or only the rest of one that a crash of the host has cut off. */
+async function readRecord(file: string): Promise<SandboxRecord | undefined> {
+  let record: Partial<SandboxRecord> | null;
+  try {
+    record = JSON.parse(await readFile(file, 'utf8')) as Partial<SandboxRecord> | null;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (error instanceof SyntaxError || code === 'ENOENT' || code === 'ENOTDIR') return undefined;
+    throw error;
+  }
+  if (typeof record?.form !== 'number') return undefined;
+  if (record.form !== 1)
+    throw new RecordFormError(
+      `${file} has form ${record.form}, which this version of Sandlot cannot read: a newer one wrote it. Nothing was changed. Start the newer version, or end that sandbox with it first.`,
+    );
+  return record as SandboxRecord;
 }

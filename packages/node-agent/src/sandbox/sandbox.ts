@@ -224,7 +224,9 @@ export class Sandbox {
   #followStartCommand(guest: GuestClient): void {
     this.#startLog = new StartLog(this.parts.records.logPathOf(this.id), guest, (end) => {
       this.#change({ exitCode: end.exitCode });
-      void this.#save();
+      void this.#save().catch((error: unknown) =>
+        this.#log.error({ err: error }, 'a record could not be written'),
+      );
     });
     void this.#startLog.follow();
   }
@@ -273,7 +275,10 @@ export class Sandbox {
       lastActivityUnixMs,
       logTail: await readStartLog(this.parts.records.logPathOf(this.id), logTailBytes),
     });
-    await this.#save();
+    // All is undone. If even this cannot be written (a full disk), the next start finds the machine gone.
+    await this.#save().catch((error: unknown) =>
+      this.#log.error({ err: error }, 'the end of a sandbox could not be written'),
+    );
   }
 
   #change(change: Partial<SandboxReport>): void {
@@ -283,7 +288,9 @@ export class Sandbox {
 
   /** One write at a time, the newest state last. */
   #save(): Promise<void> {
-    this.#saving = this.#saving.then(() => this.parts.records.write({ ...this.record, report: this.report }));
+    const write = () => this.parts.records.write({ ...this.record, report: this.report });
+    // One that failed has been told to its caller; the next may find room again.
+    this.#saving = this.#saving.then(write, write);
     return this.#saving;
   }
 }

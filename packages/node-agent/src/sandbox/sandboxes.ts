@@ -98,7 +98,13 @@ export class Sandboxes {
       report: { sandboxId: spec.sandboxId, generation: spec.generation, state: 'pending', timings: {} },
     };
     const sandbox = this.#add(record);
-    await this.parts.records.write(record);
+    try {
+      await this.parts.records.write(record);
+    } catch (error) {
+      // Not begun, so not here: the same request must be able to begin it once there is room.
+      this.#all.delete(spec.sandboxId);
+      throw error;
+    }
     sandbox.begin();
     return sandbox.report;
   }

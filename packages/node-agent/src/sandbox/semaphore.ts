@@ -7,6 +7,11 @@ export class Semaphore {
     this.#free = slots;
   }
 
+  /** Whether the next to come must wait. */
+  get isFull(): boolean {
+    return this.#free === 0;
+  }
+
   /** Runs `work` when a slot is free; waiting ends early, with the signal's reason, on abort. */
   async run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     await this.#acquire(signal);

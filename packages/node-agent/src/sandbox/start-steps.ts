@@ -5,6 +5,7 @@
  * |---|---|---|
  * | image | a hold on the rootfs file | releasing it |
  * | template | (shared, stays) | |
+ * | queue | a place among the restores at work | the restore's end |
  * | network | a namespace with the policy in force | removing it |
  * | restore | the machine, its overlay and sockets | ending it, removing its folder |
  * | mount | root mounted, clock, entropy, names set in the guest | the machine's end |
@@ -81,7 +82,10 @@ export async function startSandbox(
   const shape = { vcpus: spec.vcpus, memoryMiB: spec.memoryMiB };
   const template = await timed('template', progress, () => untilAborted(parts.templates.get(shape), signal));
   signal.throwIfAborted();
+  if (parts.restores.isFull) progress.stage('queue');
+  const queuedMs = performance.now();
   return parts.restores.run(signal, async () => {
+    progress.timing('queue', performance.now() - queuedMs);
     const network = await timed('network', progress, () => acquireNetwork(parts, progress, undo));
     const policy = network.applyPolicy(spec.egress);
     // Its failure is reported where it is awaited, also when the restore fails first.

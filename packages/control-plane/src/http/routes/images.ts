@@ -25,14 +25,14 @@ type ImageOperations =
 /** The handlers. */
 export function imageHandlers(app: AppContext): Handlers<ImageOperations> {
   return {
-    listImages: ({ query }) => listImages(app, query),
+    listImages: ({ caller, query }) => listImages(app, caller, query),
     getImageBuild: ({ params }) => getImageBuild(app, params['build_id'] ?? ''),
-    listLocalImages: async () => ({ images: await listLocalImages(app) }),
-    inspectLocalImage: ({ params }) => inspectLocalImage(app, params['reference'] ?? ''),
-    pullLocalImage: ({ body, signal }) => pullLocalImage(app, body, signal),
-    importLocalImage: ({ query, stream, headers, signal }) =>
-      importLocalImage(app, query.name, stream, headers['content-length'], signal),
-    pruneLocalImages: () => pruneLocalImages(app),
-    removeLocalImage: ({ params }) => removeLocalImage(app, params['reference'] ?? ''),
+    listLocalImages: async ({ caller }) => ({ images: await listLocalImages(app, caller) }),
+    inspectLocalImage: ({ caller, params }) => inspectLocalImage(app, caller, params['reference'] ?? ''),
+    pullLocalImage: ({ caller, body }) => pullLocalImage(app, caller, body),
+    importLocalImage: ({ caller, query, stream, headers }) =>
+      importLocalImage(app, caller, query.name, stream, headers['content-length']),
+    pruneLocalImages: ({ caller }) => pruneLocalImages(app, caller),
+    removeLocalImage: ({ caller, params }) => removeLocalImage(app, caller, params['reference'] ?? ''),
   };
 }

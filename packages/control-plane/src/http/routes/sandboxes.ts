@@ -37,15 +37,15 @@ export function sandboxHandlers(app: AppContext): Handlers<SandboxOperations> {
   return {
     createSandbox: ({ caller, body, query }) => createSandbox(app, caller, body, query.wait),
     listSandboxes: ({ caller, query }) => listSandboxes(app, snapshots, caller, query),
-    bulkDeleteSandboxes: ({ caller, body }) => bulkDelete(app, caller.actor, body),
+    bulkDeleteSandboxes: ({ caller, body }) => bulkDelete(app, caller, body),
     batchGetStatus: ({ caller, body }) => batchGetStatus(app, caller.actor, body.sandbox_ids),
-    batchGetJobs: ({ caller, body }) => batchGetJobs(app, caller.actor, body.jobs),
+    batchGetJobs: ({ caller, body }) => batchGetJobs(app, caller, body.jobs),
     getSandbox: ({ caller, params, query }) => getSandbox(app, caller, idOf(params), query.wait),
-    deleteSandbox: ({ caller, params }) => deleteSandbox(app, caller.actor, idOf(params)),
-    getLogs: ({ caller, params }) => getLogs(app, caller.actor, idOf(params)),
+    deleteSandbox: ({ caller, params }) => deleteSandbox(app, caller, idOf(params)),
+    getLogs: ({ caller, params }) => getLogs(app, caller, idOf(params)),
     getErrorContext: ({ caller, params }) => getErrorContext(app, caller.actor, idOf(params)),
     authorizeSandbox: ({ caller, params }) => authorizeSandbox(app, caller, idOf(params)),
     getEgressPolicy: ({ caller, params }) => getEgressPolicy(app, caller.actor, idOf(params)),
-    putEgressPolicy: ({ caller, params, body }) => putEgressPolicy(app, caller.actor, idOf(params), body),
+    putEgressPolicy: ({ caller, params, body }) => putEgressPolicy(app, caller, idOf(params), body),
   };
 }

@@ -3,7 +3,7 @@
  * a CIDR, with an optional port or port range. Pure; used by the plan and by whoever validates a request.
  */
 import { domainToASCII } from 'node:url';
-import type { EgressPolicy } from '@sandlot/protocol';
+import { type EgressPolicy, maxEgressEntries } from '@sandlot/protocol';
 import { NetworkError } from '../contract.js';
 import { type Cidr, containsCidr, formatCidr, parseCidr } from './ipv4.js';
 import { neverReachable } from './ranges.js';
@@ -39,9 +39,6 @@ export type ParsedPolicy =
   | { mode: 'all' | 'none' }
   | { mode: 'allow'; entries: EgressEntry[] }
   | { mode: 'deny'; entries: EgressEntry[] };
-
-/** Prime's limit, which also bounds the rules of one namespace. */
-export const maxEntries = 256;
 
 /** Parses and checks a whole policy. Throws {@link NetworkError} `invalid-policy` naming the entry at fault. */
 export function parseEgressPolicy(policy: Pick<EgressPolicy, 'allowlist' | 'denylist'>): ParsedPolicy {
@@ -105,7 +102,8 @@ export function normalizeName(name: string): string {
 }
 
 function parseList(list: readonly string[], kind: 'allow' | 'deny'): EgressEntry[] {
-  if (list.length > maxEntries) throw invalid(`${list.length} entries; at most ${maxEntries} are possible`);
+  if (list.length > maxEgressEntries)
+    throw invalid(`${list.length} entries; at most ${maxEgressEntries} are possible`);
   const byText = new Map<string, EgressEntry>();
   for (const text of list) {
     const entry = parseEgressEntry(text);

@@ -2,22 +2,14 @@
  * The address ranges that egress rules treat specially. Pure; used by the policy plan, the rule sets and
  * the check of DNS answers.
  */
+import { neverReachableRanges } from '@sandlot/protocol';
 import { type Cidr, containsAddress, containsCidr, overlaps, parseCidr } from './ipv4.js';
 
 /** Where every instance on a host takes its own /20 from. */
 export const instanceRange: Cidr = mustParse('10.77.0.0/16');
 
-/**
- * Never reachable from a sandbox, whatever a policy says: "this network", loopback, link-local (metadata
- * services), multicast and reserved (IANA special-purpose registry), and the sandboxes of all instances.
- */
-export const neverReachable: readonly Cidr[] = [
-  '0.0.0.0/8',
-  '127.0.0.0/8',
-  '169.254.0.0/16',
-  '224.0.0.0/3',
-  '10.77.0.0/16',
-].map(mustParse);
+/** Never reachable from a sandbox, whatever a policy says: the protocol's ranges and the sandboxes of all instances. */
+export const neverReachable: readonly Cidr[] = [...neverReachableRanges, '10.77.0.0/16'].map(mustParse);
 
 /** Reachable only when an allow list or the operator names them: RFC 1918 and RFC 6598. */
 export const privateRanges: readonly Cidr[] = [

@@ -1,6 +1,6 @@
 /**
  * What is loaded into one sandbox's namespace: the rules with policy "none", and the lines for `ip -batch`.
- * Pure; carried out by `namespaces.ts`. What each rule is for: README.md beside this folder.
+ * Pure; carried out by `namespaces.ts`. What each rule is for: `../README.md`.
  */
 import { guestAddresses } from '../contract.js';
 import { mergeRanges } from '../policy/egress-plan.js';
