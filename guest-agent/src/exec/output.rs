@@ -290,6 +290,13 @@ impl Reader {
         }
     }
 
+    /// Waits until there is something to take, or the end.
+    pub async fn filled(&self) {
+        while self.is_empty() {
+            self.filled.notified().await;
+        }
+    }
+
     /// There is nothing to take, and nothing has ended.
     pub fn is_empty(&self) -> bool {
         self.queue.borrow().is_empty() && !self.finished.get() && !self.closed.get()

@@ -3,8 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::{Reason, RecvStream, SendStream};
+use h2::{Reason, RecvStream};
 use http::StatusCode;
 use tokio::time::timeout;
 
@@ -31,6 +30,8 @@ const SPEC_TIMEOUT: Duration = Duration::from_secs(30);
 const INPUT_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Longest session id.
 const SESSION_ID_MAX_BYTES: usize = 128;
+/// Longest that the start of a command is kept back for what follows it.
+const START_HELD_MAX: Duration = Duration::from_millis(30);
 /// Longest that the start of a session is kept back.
 const SETTLE_MAX: Duration = Duration::from_millis(250);
 const SETTLE_POLL: Duration = Duration::from_millis(5);
@@ -101,10 +102,7 @@ pub async fn post_exec(
     let _room = exec.input.is_open().then(|| window.reserve());
     // A host that only leaves ends its request first, and a session's input must not end with that.
     let end_is_eof = (spec.stdin || spec.pty.is_some()) && !exec.session;
-    let carried = match answer.stream(&[("sandlot-exec-id", exec.id.clone())]) {
-        Ok(stream) => carry(&exec, stream, frames, Carry { attachment, end_is_eof, is_new }).await,
-        Err(_) => Err(StreamGone),
-    };
+    let carried = carry(&exec, answer, frames, Carry { attachment, end_is_eof, is_new }).await;
     if carried.is_err() && !exec.session && !exec.is_start_command {
         exec.cancel.notify_one();
     }
@@ -124,11 +122,9 @@ pub async fn post_attach(
         (Err(error), _) | (_, Err(error)) => return answer.refuse(&error),
     };
     let _room = exec.input.is_open().then(|| window.reserve());
-    if let Ok(stream) = answer.stream(&[("sandlot-exec-id", exec.id.clone())]) {
-        // When this reader leaves, the command goes on.
-        let how = Carry { attachment, end_is_eof: false, is_new: false };
-        let _ = carry(&exec, stream, FrameBody::new(body), how).await;
-    }
+    // When this reader leaves, the command goes on.
+    let how = Carry { attachment, end_is_eof: false, is_new: false };
+    let _ = carry(&exec, answer, FrameBody::new(body), how).await;
 }
 
 /// `POST /exec/{id}/received`.
@@ -264,7 +260,7 @@ struct Carry {
 /// Carries frames both ways until the command's end was sent. `Err` when the host went away before.
 async fn carry(
     exec: &Rc<Exec>,
-    mut stream: SendStream<Bytes>,
+    answer: Answer,
     frames: FrameBody,
     Carry { attachment, end_is_eof, is_new }: Carry,
 ) -> Result<(), StreamGone> {
@@ -272,7 +268,12 @@ async fn carry(
     let sending = async {
         if is_new && exec.session {
             settled(exec, &reader).await;
+        } else if is_new {
+            // Most commands are short: their start, output and end then leave as one.
+            let _ = timeout(START_HELD_MAX, reader.filled()).await;
         }
+        let head = [("sandlot-exec-id", exec.id.clone())];
+        let mut stream = answer.stream(&head).map_err(|_| StreamGone)?;
         body::send_all(&mut stream, exec.start_frame(reader.start())).await?;
         loop {
             let frame = tokio::select! {
