@@ -1,4 +1,4 @@
-// `make bench [G=group]`: measures the product on the running server beside the bare mechanism, prints one
+// `make bench [G=group]`: measures the product on the server that tools/bench.sh started, beside the bare mechanism, prints one
 // line a figure (`name product bare ratio limit verdict`), then `N figures`. Exits 1 when a group failed.
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
