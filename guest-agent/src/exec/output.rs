@@ -4,9 +4,9 @@
 //! several attached, one that takes nothing for [`STALL_LIMIT`] while others wait is let go, so that a
 //! forgotten viewer cannot stop the command for everybody.
 //!
-//! What a reader took from here may still be lost on its way to the client. So a session keeps what was
-//! taken as well, and a client that says where it stands gets what follows, to the byte. A client that
-//! confirms what it has is never sent more than [`WINDOW_BYTES`] beyond it, which the ring always holds.
+//! What a reader took from here may still be lost on its way to the client. So for a client that confirms
+//! what it has, a session keeps all that is not confirmed, never more than [`WINDOW_BYTES`] of which is on
+//! its way; one that comes back says where it stands and gets what follows, to the byte.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,6 +29,9 @@ pub const KEPT_MIN_BYTES: usize = 64 * 1024;
 const QUEUE_BYTES: usize = 128 * 1024;
 /// Bytes on their way to a client that confirms what it gets.
 pub const WINDOW_BYTES: u64 = 256 * 1024;
+/// What a client has got may lack this much before what it counts: the end of a character that is not whole
+/// yet is held back on the way, for each kind of output.
+const HELD_BACK_MAX: u64 = 16;
 /// How long one of several readers may take nothing.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// Named readers remembered for each session.
@@ -115,6 +118,9 @@ impl Output {
                 self.discarded.set(self.discarded.get() + payload.len() as u64);
             }
         } else {
+            if let (Keeping::Undelivered, Some(total)) = (self.keeping, received_by_all(&readers)) {
+                ring.discard_until(total);
+            }
             ring.push(kind, payload);
         }
         if !readers.is_empty() {
@@ -253,10 +259,18 @@ impl Output {
         self.ring.borrow_mut().discard();
     }
 
-    /// Lowers or restores the limit of what is kept.
+    /// Lowers or restores the limit of what is kept. What is on its way to a client that confirms stays.
     pub fn set_limit(&self, bytes: usize) {
-        self.ring.borrow_mut().set_limit(bytes);
+        let confirms = self.readers.borrow().iter().any(|reader| reader.confirmed.get().is_some());
+        let least = if confirms { WINDOW_BYTES as usize + QUEUE_BYTES } else { 0 };
+        self.ring.borrow_mut().set_limit(bytes.max(least));
     }
+}
+
+/// Up to where, in bytes of all kinds, every attached client has the output; `None` while nobody is attached.
+/// A client that does not confirm cannot ask for what was handed to it either.
+fn received_by_all(readers: &[Rc<Reader>]) -> Option<u64> {
+    readers.iter().map(|reader| reader.received()).min()
 }
 
 impl Reader {
@@ -308,7 +322,16 @@ impl Reader {
     }
 
     fn may_send(&self) -> bool {
-        self.confirmed.get().is_none_or(|confirmed| self.taken.get() < confirmed + WINDOW_BYTES)
+        let next = self.queue.borrow().front().map_or(0, |piece| piece.until - piece.from);
+        self.confirmed.get().is_none_or(|confirmed| self.taken.get() + next <= confirmed + WINDOW_BYTES)
+    }
+
+    fn received(&self) -> u64 {
+        let got = match self.confirmed.get() {
+            Some(confirmed) => confirmed.saturating_sub(HELD_BACK_MAX),
+            None => self.taken.get(),
+        };
+        self.start.offsets.total() + got
     }
 
     fn confirm(&self, received: &Offsets) {
@@ -388,6 +411,32 @@ mod tests {
             output.deliver(STDOUT, b"three").await;
             let second = output.attach(&Attachment::default());
             assert_eq!(next_text(&second).await, b"twothree");
+        });
+    }
+
+    #[test]
+    fn what_a_client_has_confirmed_is_not_kept_and_the_rest_is() {
+        run(async {
+            let output = Output::new(Keeping::Undelivered);
+            let attachment =
+                Attachment { reader: Some("r".to_string()), confirms: true, ..Attachment::default() };
+            let reader = output.attach(&attachment);
+            let payload = vec![7u8; 32 * 1024];
+            let mut sent = 0;
+            for _ in 0..64 {
+                output.deliver(STDOUT, &payload).await;
+                reader.next().await.unwrap();
+                sent += payload.len() as u64;
+                output.confirm("r", &Offsets { stdout: sent, ..Offsets::default() });
+                assert!(output.kept_bytes() < 3 * payload.len(), "{} kept", output.kept_bytes());
+            }
+            // Lost on its way: it comes back for what it has not confirmed.
+            output.deliver(STDOUT, b"lost").await;
+            assert_eq!(next_text(&reader).await, b"lost");
+            let received = Position { offsets: Offsets { stdout: sent, ..Offsets::default() }, dropped: 0 };
+            let again = output.attach(&Attachment { received: Some(received), ..attachment });
+            assert_eq!(next_text(&again).await, b"lost");
+            assert_eq!(again.start().dropped, 0);
         });
     }
 

@@ -268,8 +268,9 @@ async fn carry(
     let sending = async {
         if is_new && exec.session {
             settled(exec, &reader).await;
-        } else if is_new {
-            // Most commands are short: their start, output and end then leave as one.
+        } else if is_new && !exec.input.is_open() {
+            // Most commands are short: their start, output and end then leave as one. Who has input to
+            // give waits for the start.
             let _ = timeout(START_HELD_MAX, reader.filled()).await;
         }
         let head = [("sandlot-exec-id", exec.id.clone())];

@@ -319,7 +319,6 @@ class FileImageStore implements ImageStore {
     return {
       image: toStoredImage(image, name, found.diskBytes),
       path: this.files.rootfs(rootfsKey),
-      sizeBytes: found.sizeBytes,
     };
   }
 

@@ -39,10 +39,8 @@ export interface StoreProgress {
 /** A rootfs that stays while it is held. */
 export interface RootfsHold {
   image: StoredImage;
-  /** Absolute path of the read-only ext4 file (mode 0444). */
+  /** Absolute path of the read-only ext4 file (mode 0444); `fitDisk` makes a disk of it. */
   path: string;
-  /** Bytes of the file system in the file; `fitDisk` makes a disk of another size of it. */
-  sizeBytes: number;
 }
 
 /** Options of a pull. */

@@ -1,5 +1,5 @@
 /** Logs that are set aside: nothing lost, nothing twice, no more than three, and writers that need not know. */
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   closeSync,
@@ -9,6 +9,7 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  writeFileSync,
   writeSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -101,3 +102,20 @@ it("cuts another process's log without its help", async () => {
 function numberOf(name: string): number {
   return Number(/\.(\d+)$/.exec(name)?.[1] ?? 0);
 }
+
+it.skipIf(process.getuid?.() !== 0)('gives up old logs, then the full one, where there is no room for a copy', async () => {
+  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=400k', 'tmpfs', folder]);
+  try {
+    writeFileSync(join(folder, 'a.log'), Buffer.alloc(160 * 1024, 'x'));
+    writeFileSync(join(folder, 'a.log.2'), Buffer.alloc(200 * 1024, 'y'));
+    const small = rotate({ maxBytes: 100 * 1024 });
+    await small.check();
+    expect(readdirSync(folder)).toEqual(['a.log']);
+    writeFileSync(join(folder, 'other'), Buffer.alloc(220 * 1024));
+    await small.check();
+    expect(statSync(join(folder, 'a.log')).size).toBe(0);
+    expect(readdirSync(folder).sort()).toEqual(['a.log', 'other']);
+  } finally {
+    execFileSync('umount', [folder]);
+  }
+});

@@ -9,7 +9,7 @@
  */
 import { closeSync, openSync, readSync, renameSync, statSync, truncateSync, writeSync } from 'node:fs';
 import { copyFile, readdir, rename, rm, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 
 /** Sizes and times. */
 export interface LogRotationOptions {
@@ -64,15 +64,33 @@ export class LogRotation {
 
   async #rotate(file: string): Promise<void> {
     const copy = `${file}.new`;
-    // The long part, while the log goes on growing.
-    await copyFile(file, copy);
+    try {
+      // The long part, while the log goes on growing.
+      await copyFile(file, copy);
+      appendTail(file, copy);
+    } catch (error) {
+      await rm(copy, { force: true });
+      if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+      await this.#makeRoom(file);
+      return;
+    }
     for (let number = this.#kept - 1; number >= 1; number--) {
       await rename(`${file}.${number}`, `${file}.${number + 1}`).catch(ignoreMissing);
     }
-    await rm(`${file}.${this.#kept + 1}`, { force: true });
     // In one go, so that nothing of our own comes in between.
     appendTail(file, copy);
     renameSync(copy, `${file}.1`);
+    truncateSync(file);
+  }
+
+  /** On a full disk an old log goes, the oldest first, and at last the full one itself: the next check goes on. */
+  async #makeRoom(file: string): Promise<void> {
+    const names = new Set(await readdir(this.folder));
+    for (let number = this.#kept; number >= 1; number--) {
+      if (!names.has(basename(`${file}.${number}`))) continue;
+      await rm(`${file}.${number}`);
+      return;
+    }
     truncateSync(file);
   }
 }

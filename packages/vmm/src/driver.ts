@@ -91,7 +91,7 @@ export interface RestoreRequest {
     backingPath: string;
     /** Size of the block device the guest sees. */
     sizeBytes: number;
-    /** Bytes that the machine's disk begins with instead of those of the file: at most 64 KiB. */
+    /** What the machine's disk begins with instead of the file: 64 KiB. */
     head?: Uint8Array;
   };
   network: MachineNetwork;

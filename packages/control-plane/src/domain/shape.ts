@@ -7,11 +7,14 @@ export const memoryStepMiB = 256;
 /** Most vCPUs of one machine. */
 export const maxVcpus = 16;
 
+/** The smallest disk: file systems end at whole GiB. */
+const minDiskGiB = 1;
+
 /** The effective shape of a request; `gb` means GiB. */
 export function effectiveShape(cpuCores: number, memoryGb: number, diskGb: number): Shape {
   const vcpus = Math.min(maxVcpus, Math.max(1, Math.ceil(cpuCores)));
   const memoryMiB = Math.max(memoryStepMiB, Math.ceil((memoryGb * 1024) / memoryStepMiB) * memoryStepMiB);
-  return { vcpus, memoryMiB, diskGiB: diskGb, cpuLimit: cpuCores === vcpus ? 0 : cpuCores };
+  return { vcpus, memoryMiB, diskGiB: Math.max(minDiskGiB, diskGb), cpuLimit: cpuCores === vcpus ? 0 : cpuCores };
 }
 
 /** Bytes of a disk, in whole MiB. */

@@ -13,7 +13,7 @@ import { BLOCK_SIZE, DESCRIPTOR_SIZE, hasSuperblock } from './plan.js';
 export interface DiskFit {
   /** Bytes of the block device: as requested, or what the image needs at least. */
   sizeBytes: number;
-  /** The first bytes of the disk, where they are other than the file's. */
+  /** The first 64 KiB of the disk, where they are other than the file's. */
   head?: Buffer;
   /** The file system ends before the device does: the guest has to grow it. */
   mustGrow: boolean;
@@ -23,7 +23,7 @@ const superblockAt = 1024;
 const superblockBytes = 1024;
 /** Flag of a descriptor (EXT4_BG_BLOCK_UNINIT). */
 const blockBitmapUninitialised = 0x2;
-/** Room for the descriptors of more groups than a rootfs file usually has (128, which fill a block). */
+/** One cluster of an overlay: room for the descriptors of many more groups than a rootfs file usually has (128). */
 const headBytes = 16 * BLOCK_SIZE;
 
 /**
@@ -126,7 +126,7 @@ function cutAfter(groups: number, head: Buffer, layout: Layout): Buffer {
   superblock.writeUInt32LE(overhead, 0x248);
   superblock.writeUInt32LE(crc32c(superblock.subarray(0, 0x3fc)), 0x3fc);
   initialiseBitmap(cut, groups - 1, layout.blocksPerGroup);
-  return cut.subarray(0, descriptorAt(layout.groups));
+  return cut;
 }
 
 /** The last group must have a block bitmap. One that has none yet is empty: its bitmap is the zeros that are there. */

@@ -1,9 +1,9 @@
-/** One exec as the host sees it: events out, input in. Made by `GuestClient.exec` and `.attach`. */
+/** One exec as the host sees it: its events. Made by `GuestClient.exec` and `.attach`. */
 import type { ClientHttp2Stream } from 'node:http2';
 import { constants } from 'node:http2';
-import { type ExecEnd, ExecFrame, type ExecStarted, execFrameMaxBytes } from '@sandlot/protocol';
+import { type ExecEnd, ExecFrame, type ExecStarted } from '@sandlot/protocol';
 import { GuestUnreachableError } from './channel.js';
-import { encodeFrame, FrameReader } from './frames.js';
+import { FrameReader } from './frames.js';
 
 /** What an exec says, in order: `start`, output, `end`. */
 export type ExecEvent =
@@ -52,35 +52,9 @@ export class ExecStream {
     if (!ended) throw broken(undefined);
   }
 
-  /** Feeds standard input; resolves when the bytes have left. Only for execs started with stdin or a pty. */
-  async writeStdin(bytes: Uint8Array): Promise<void> {
-    for (let at = 0; at < bytes.length; at += execFrameMaxBytes) {
-      const frame = encodeFrame(ExecFrame.stdin, bytes.subarray(at, at + execFrameMaxBytes));
-      if (!this.stream.write(frame)) await this.#drained();
-    }
-  }
-
-  /** Ends standard input. */
-  endStdin(): void {
-    if (!this.stream.writableEnded) this.stream.end();
-  }
-
   /** Drops the stream. */
   cancel(): void {
     if (!this.stream.destroyed) this.stream.close(constants.NGHTTP2_CANCEL);
-  }
-
-  #drained(): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const settle = () => {
-        this.stream.off('drain', settle);
-        this.stream.off('close', settle);
-        if (this.stream.destroyed) reject(broken(undefined));
-        else resolve();
-      };
-      this.stream.once('drain', settle);
-      this.stream.once('close', settle);
-    });
   }
 }
 

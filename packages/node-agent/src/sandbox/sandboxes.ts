@@ -103,6 +103,7 @@ export class Sandboxes {
     } catch (error) {
       // Not begun, so not here: the same request must be able to begin it once there is room.
       this.#all.delete(spec.sandboxId);
+      await this.parts.records.remove(spec.sandboxId).catch(() => undefined);
       throw error;
     }
     sandbox.begin();

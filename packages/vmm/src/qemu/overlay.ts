@@ -4,7 +4,7 @@
  * numbers are not worth a process in the path of every start. `qemu-img check` reads it in the tests.
  * Format: https://www.qemu.org/docs/master/interop/qcow2.html
  */
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { VmmError } from '../driver.js';
 
 const clusterBits = 16;
@@ -26,12 +26,12 @@ export interface OverlaySpec {
   backingPath: string;
   /** Size the guest sees: a multiple of 512. */
   sizeBytes: number;
-  /** Bytes that the disk begins with instead of those of the file below: at most one cluster (64 KiB). */
+  /** What the disk begins with instead of the file below: one cluster (64 KiB). */
   head?: Uint8Array;
 }
 
-/** The overlay file. `firstCluster`: what its first cluster holds, if that is not the file's below. Pure. Throws {@link VmmError} `disk-failed` for what the format cannot say. */
-export function encodeOverlay(spec: OverlaySpec, firstCluster?: Uint8Array): Buffer {
+/** The whole content of the overlay. Pure. Throws {@link VmmError} `disk-failed` for what the format cannot say. */
+export function encodeOverlay(spec: OverlaySpec): Buffer {
   const name = Buffer.from(spec.backingPath);
   if (name.length > maxBackingName) {
     throw new VmmError('disk-failed', `the path of the rootfs is longer than ${maxBackingName} bytes`);
@@ -39,11 +39,14 @@ export function encodeOverlay(spec: OverlaySpec, firstCluster?: Uint8Array): Buf
   if (!Number.isSafeInteger(spec.sizeBytes) || spec.sizeBytes <= 0 || spec.sizeBytes % 512 !== 0) {
     throw new VmmError('disk-failed', `a disk cannot have ${spec.sizeBytes} bytes: not a multiple of 512`);
   }
+  if (spec.head && spec.head.length !== clusterBytes) {
+    throw new VmmError('disk-failed', `the head of a disk has ${spec.head.length} bytes, not ${clusterBytes}`);
+  }
   const l1Entries = Math.ceil(spec.sizeBytes / bytesPerL1Entry);
   const l1Clusters = Math.ceil((l1Entries * 8) / clusterBytes);
   const [refcountTable, refcountBlock, l1Table] = [1, 2, 3];
   const [l2Table, data] = [l1Table + l1Clusters, l1Table + l1Clusters + 1];
-  const clusters = l1Table + l1Clusters + (firstCluster ? 2 : 0);
+  const clusters = l1Table + l1Clusters + (spec.head ? 2 : 0);
   const file = Buffer.alloc(clusters * clusterBytes);
 
   file.writeUInt32BE(0x514649fb, 0); // 'QFI' 0xfb
@@ -72,10 +75,10 @@ export function encodeOverlay(spec: OverlaySpec, firstCluster?: Uint8Array): Buf
   for (let cluster = 0; cluster < clusters; cluster++) {
     file.writeUInt16BE(1, refcountBlock * clusterBytes + cluster * 2);
   }
-  if (firstCluster) {
+  if (spec.head) {
     file.writeBigUInt64BE(onlyUser | BigInt(l2Table * clusterBytes), l1Table * clusterBytes);
     file.writeBigUInt64BE(onlyUser | BigInt(data * clusterBytes), l2Table * clusterBytes);
-    file.set(firstCluster, data * clusterBytes);
+    file.set(spec.head, data * clusterBytes);
   }
   return file;
 }
@@ -83,11 +86,11 @@ export function encodeOverlay(spec: OverlaySpec, firstCluster?: Uint8Array): Buf
 /** Writes a new overlay at `path`, readable and writable by its owner alone. Throws {@link VmmError}. */
 export async function createOverlay(path: string, spec: OverlaySpec): Promise<void> {
   try {
-    const content = encodeOverlay(spec, spec.head && (await readFirstCluster(spec.backingPath, spec.head)));
+    const content = encodeOverlay(spec);
     const file = await open(path, 'wx', 0o600);
     try {
       await file.truncate(content.length);
-      for (const [from, to] of nonZeroRuns(content)) await file.write(content, from, to - from, from);
+      for (const [from, to] of nonZeroRuns(content)) await writeAll(file, content, from, to);
     } finally {
       await file.close();
     }
@@ -102,18 +105,9 @@ export async function createOverlay(path: string, spec: OverlaySpec): Promise<vo
   }
 }
 
-/** The first cluster of the file below, with `head` in its place. */
-async function readFirstCluster(backingPath: string, head: Uint8Array): Promise<Buffer> {
-  if (head.length > clusterBytes) throw new VmmError('disk-failed', `a head of ${head.length} bytes`);
-  const cluster = Buffer.alloc(clusterBytes);
-  const file = await open(backingPath, 'r');
-  try {
-    await file.read(cluster, 0, clusterBytes, 0);
-  } finally {
-    await file.close();
-  }
-  cluster.set(head);
-  return cluster;
+/** A nearly full disk takes a part and says so only to the next write. */
+async function writeAll(file: FileHandle, content: Buffer, from: number, to: number): Promise<void> {
+  for (let at = from; at < to; ) at += (await file.write(content, at, to - at, at)).bytesWritten;
 }
 
 /** Where there is something to write, in whole blocks: an idle overlay takes a few blocks of the host's disk. */
