@@ -1,7 +1,8 @@
 /**
  * The log of this process: lines of JSON on standard output, which `sandlot up` has opened as a file. A disk
  * without room must not end us: lines wait in memory, the newest beyond a limit are lost, counted, and said
- * once there is room again. The other daemon has its own copy, as no package is below both. Made by `main.ts`.
+ * once there is room again. The other daemon has the same file (`tools/checks` compares): what is below both, `protocol`,
+ * has no logic, and must not bring pino into the SDK. Made by `main.ts`.
  */
 import { destination, type Logger, type LoggerOptions, pino } from 'pino';
 

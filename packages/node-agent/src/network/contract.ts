@@ -1,6 +1,6 @@
 /**
  * The contract of networks: what the rest of the node agent sees of them, whichever way they are made.
- * Inside every guest the addresses are the same. Implemented in `tap/` (with root) and `user-networks.ts`.
+ * Inside every guest the addresses are the same. Implemented in `tap/` (with root) and `user-networks.ts` (without, or without /dev/net/tun).
  */
 import type { EgressPolicy } from '@sandlot/protocol';
 import type { MachineNetwork, RunAs } from '@sandlot/vmm';
@@ -19,15 +19,15 @@ export const guestAddresses = {
 export interface SandboxNetwork {
   readonly handle: NetworkHandle;
   /**
-   * For the VMM driver. Without root its `restricted` is settled by the policy in force at the first read
+   * For the VMM driver. On a user network its `restricted` is settled by the policy in force at the first read
    * (QEMU cannot change it later), so apply the policy first.
    */
   readonly machine: MachineNetwork;
-  /** The identity of this sandbox's VMM process, whose tap belongs to it. Undefined without root. */
+  /** The identity of this sandbox's VMM process, no other's; the tap, if there is one, belongs to it. Undefined where the node agent is not root: the process is then its own user's. */
   readonly runAs: RunAs | undefined;
-  /** Address on the node, e.g. 10.77.3.4, where the node agent reaches ports of the guest; undefined without root. */
+  /** Address on the node, e.g. 10.77.3.4, where the node agent reaches ports of the guest; undefined on a user network. */
   readonly nodeAddress: string | undefined;
-  /** Puts a policy in force for new connections; resolves when it is. Nothing is reachable before the first call. Throws {@link NetworkError} (`unsupported` without root for anything but all or none, and for a change after the start; `invalid-policy` for a malformed list, the old policy then stays). */
+  /** Puts a policy in force for new connections; resolves when it is. Nothing is reachable before the first call. Throws {@link NetworkError} (`unsupported` on a user network for anything but all or none, and for a change after the start; `invalid-policy` for a malformed list, the old policy then stays). */
   applyPolicy(policy: EgressPolicy): Promise<void>;
   /** Removes everything. Idempotent. The VMM process must be gone. */
   release(): Promise<void>;

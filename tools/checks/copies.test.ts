@@ -1,0 +1,20 @@
+/** Files that stand twice, because what both places may import must not hold them, are the same in both. */
+import { expect, it } from 'vitest';
+import { readText } from './source-files.js';
+
+/** Without the comment at its head, which may name the other place. */
+function bodyOf(text: string): string {
+  return text.replace(/^\/\*\*[\s\S]*?\*\/\n/, '');
+}
+
+it('leaves out the head alone', () => {
+  expect(bodyOf('/** One.\n * Two. */\n/** Kept. */\nconst a = 1;\n')).toBe('/** Kept. */\nconst a = 1;\n');
+  expect(bodyOf('const a = 1; /** Kept. */\n')).toBe('const a = 1; /** Kept. */\n');
+});
+
+it('both daemons open their logs by the same code', () => {
+  const body = bodyOf(readText('packages/control-plane/src/log-output.ts'));
+  expect(body).toContain('export function openLog');
+  // Whoever changes one changes the other.
+  expect(bodyOf(readText('packages/node-agent/src/log-output.ts'))).toBe(body);
+});
