@@ -249,9 +249,12 @@ impl Output {
         self.ring.borrow().bytes()
     }
 
-    /// Gives up what somebody has got, to save memory.
+    /// Gives up what somebody has got, to save memory. What is on its way to a client that confirms stays.
     pub fn discard_handed(&self) {
-        self.ring.borrow_mut().discard_handed();
+        match received_by_all(&self.readers.borrow()) {
+            Some(total) => self.ring.borrow_mut().discard_until(total),
+            None => self.ring.borrow_mut().discard_handed(),
+        }
     }
 
     /// Gives all kept output up, to save memory.
@@ -267,10 +270,11 @@ impl Output {
     }
 }
 
-/// Up to where, in bytes of all kinds, every attached client has the output; `None` while nobody is attached.
-/// A client that does not confirm cannot ask for what was handed to it either.
+/// Up to where, in bytes of all kinds, every attached client has the output; `None` if one does not say, or
+/// nobody is attached.
 fn received_by_all(readers: &[Rc<Reader>]) -> Option<u64> {
-    readers.iter().map(|reader| reader.received()).min()
+    let received = readers.iter().map(|reader| reader.received()).collect::<Option<Vec<u64>>>();
+    received.and_then(|received| received.into_iter().min())
 }
 
 impl Reader {
@@ -326,12 +330,9 @@ impl Reader {
         self.confirmed.get().is_none_or(|confirmed| self.taken.get() + next <= confirmed + WINDOW_BYTES)
     }
 
-    fn received(&self) -> u64 {
-        let got = match self.confirmed.get() {
-            Some(confirmed) => confirmed.saturating_sub(HELD_BACK_MAX),
-            None => self.taken.get(),
-        };
-        self.start.offsets.total() + got
+    fn received(&self) -> Option<u64> {
+        let confirmed = self.confirmed.get()?;
+        Some(self.start.offsets.total() + confirmed.saturating_sub(HELD_BACK_MAX))
     }
 
     fn confirm(&self, received: &Offsets) {
@@ -582,7 +583,7 @@ mod tests {
             output.deliver(STDOUT, &payload).await;
             let held = tokio::time::timeout(Duration::from_millis(20), reader.next()).await;
             assert!(held.is_err(), "the window is full");
-            output.confirm("a", &Offsets { stdout: 1, ..Offsets::default() });
+            output.confirm("a", &Offsets { stdout: 64 * 1024, ..Offsets::default() });
             reader.next().await.unwrap();
         });
     }

@@ -77,8 +77,10 @@ impl Registry {
             execs.values().filter(|exec| exec.session && exec.ended_at().is_some()).cloned().collect();
         ended.sort_by_key(|exec| exec.ended_at());
         let mut kept: usize = execs.values().map(|exec| exec.output.kept_bytes()).sum();
-        // First goes what somebody has got already.
-        for exec in &ended {
+        // First goes what somebody has got already, of ended ones before running ones.
+        let running: Vec<Rc<Exec>> =
+            execs.values().filter(|exec| exec.session && exec.is_running()).cloned().collect();
+        for exec in ended.iter().chain(&running) {
             if kept <= KEPT_TOTAL_BYTES {
                 break;
             }

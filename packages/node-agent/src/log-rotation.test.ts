@@ -103,19 +103,22 @@ function numberOf(name: string): number {
   return Number(/\.(\d+)$/.exec(name)?.[1] ?? 0);
 }
 
-it.skipIf(process.getuid?.() !== 0)('gives up old logs, then the full one, where there is no room for a copy', async () => {
-  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=400k', 'tmpfs', folder]);
-  try {
-    writeFileSync(join(folder, 'a.log'), Buffer.alloc(160 * 1024, 'x'));
-    writeFileSync(join(folder, 'a.log.2'), Buffer.alloc(200 * 1024, 'y'));
-    const small = rotate({ maxBytes: 100 * 1024 });
-    await small.check();
-    expect(readdirSync(folder)).toEqual(['a.log']);
-    writeFileSync(join(folder, 'other'), Buffer.alloc(220 * 1024));
-    await small.check();
-    expect(statSync(join(folder, 'a.log')).size).toBe(0);
-    expect(readdirSync(folder).sort()).toEqual(['a.log', 'other']);
-  } finally {
-    execFileSync('umount', [folder]);
-  }
-});
+it.skipIf(process.getuid?.() !== 0)(
+  'gives up old logs, then the full one, where there is no room for a copy',
+  async () => {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=400k', 'tmpfs', folder]);
+    try {
+      writeFileSync(join(folder, 'a.log'), Buffer.alloc(160 * 1024, 'x'));
+      writeFileSync(join(folder, 'a.log.2'), Buffer.alloc(200 * 1024, 'y'));
+      const small = rotate({ maxBytes: 100 * 1024 });
+      await small.check();
+      expect(readdirSync(folder)).toEqual(['a.log']);
+      writeFileSync(join(folder, 'other'), Buffer.alloc(220 * 1024));
+      await small.check();
+      expect(statSync(join(folder, 'a.log')).size).toBe(0);
+      expect(readdirSync(folder).sort()).toEqual(['a.log', 'other']);
+    } finally {
+      execFileSync('umount', [folder]);
+    }
+  },
+);

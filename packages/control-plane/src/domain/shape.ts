@@ -14,7 +14,12 @@ const minDiskGiB = 1;
 export function effectiveShape(cpuCores: number, memoryGb: number, diskGb: number): Shape {
   const vcpus = Math.min(maxVcpus, Math.max(1, Math.ceil(cpuCores)));
   const memoryMiB = Math.max(memoryStepMiB, Math.ceil((memoryGb * 1024) / memoryStepMiB) * memoryStepMiB);
-  return { vcpus, memoryMiB, diskGiB: Math.max(minDiskGiB, diskGb), cpuLimit: cpuCores === vcpus ? 0 : cpuCores };
+  return {
+    vcpus,
+    memoryMiB,
+    diskGiB: Math.max(minDiskGiB, diskGb),
+    cpuLimit: cpuCores === vcpus ? 0 : cpuCores,
+  };
 }
 
 /** Bytes of a disk, in whole MiB. */

@@ -40,7 +40,10 @@ export function encodeOverlay(spec: OverlaySpec): Buffer {
     throw new VmmError('disk-failed', `a disk cannot have ${spec.sizeBytes} bytes: not a multiple of 512`);
   }
   if (spec.head && spec.head.length !== clusterBytes) {
-    throw new VmmError('disk-failed', `the head of a disk has ${spec.head.length} bytes, not ${clusterBytes}`);
+    throw new VmmError(
+      'disk-failed',
+      `the head of a disk has ${spec.head.length} bytes, not ${clusterBytes}`,
+    );
   }
   const l1Entries = Math.ceil(spec.sizeBytes / bytesPerL1Entry);
   const l1Clusters = Math.ceil((l1Entries * 8) / clusterBytes);
