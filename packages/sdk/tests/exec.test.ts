@@ -297,6 +297,23 @@ describe('a lost connection', () => {
     expect(server.commands.attaches).toBe(1);
   });
 
+  it('again and again, with nothing in between, fails a session in the end', {
+    timeout: 20_000,
+  }, async () => {
+    const sandbox = await sandboxOf({
+      async *start() {
+        yield event.start();
+        throw new ConnectError('broken', Code.Internal);
+      },
+      async *attach() {
+        yield event.start();
+        throw new ConnectError('broken', Code.Internal);
+      },
+    });
+    await expect(sandbox.run(['x'], { session: true })).rejects.toThrow(ServerError);
+    expect(server.commands.attaches).toBe(5);
+  });
+
   it('before the start event is not repeated for a plain command', async () => {
     const sandbox = await sandboxOf({
       // biome-ignore lint/correctness/useYield: it ends without a word

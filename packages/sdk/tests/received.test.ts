@@ -49,7 +49,7 @@ it('is where it stands: what came in, counted from where the server began', asyn
   expect(third).toEqual({ ...first, stdout: '15', stderr: '2', pty: '0', dropped: '10' });
 });
 
-it('is its name only, when the first answer was lost or the server tells no position', async () => {
+it('is its name only when the first answer was lost, and counts from zero when no position is told', async () => {
   const attached: Record<string, string>[] = [];
   server = await ExecServer.open({
     async *start(_request, context) {
@@ -73,7 +73,31 @@ it('is its name only, when the first answer was lost or the server tells no posi
   client = new Sandlot({ url: server.url, apiKey: 'k' });
   await client.sandboxes.handle('sb1').run(['x'], { session: true });
   expect(attached).toHaveLength(3);
-  for (const one of attached) expect(one).toEqual(attached[0]);
+  expect(attached[1]).toEqual(attached[0]);
+  expect(attached[2]).toEqual({ ...attached[0], stdout: '1', stderr: '0', pty: '0', dropped: '0' });
+});
+
+it('leaves out that it confirms, when it cannot know where a session of old begins', async () => {
+  const attached: Record<string, string>[] = [];
+  server = await ExecServer.open({
+    async *start() {
+      yield event.start();
+    },
+    async *attach(context) {
+      attached.push(said(context));
+      yield event.start();
+      yield event.stdout(attached.length === 1 ? 'lost' : new Uint8Array(300 * 1024));
+      yield event.end(0);
+    },
+  });
+  client = new Sandlot({ url: server.url, apiKey: 'k' });
+  const process = await client.sandboxes.handle('sb1').attach('s');
+  let size = 0;
+  for await (const chunk of process.stdout) size += chunk.byteLength;
+  expect(size).toBe(300 * 1024);
+  const [first] = attached;
+  expect(attached).toEqual([{ reader: expect.any(String), confirms: '1' }, { reader: first?.['reader'] }]);
+  expect(server.confirmations).toEqual([]);
 });
 
 it('is nothing for a command without a session', async () => {
@@ -90,11 +114,14 @@ it('is nothing for a command without a session', async () => {
   expect(attachment).toEqual({});
 });
 
-it('is confirmed while much comes in', async () => {
+it.each([
+  ['with a position', 'a b'],
+  ['without one, for a new session', true],
+])('is confirmed while much comes in: %s', async (_how, session) => {
   const pieces = 10;
   server = await ExecServer.open({
     async *start(_request, context) {
-      begin(context, 'stdout=0&stderr=0&pty=0&dropped=0');
+      if (session !== true) begin(context, 'stdout=0&stderr=0&pty=0&dropped=0');
       yield event.start();
       for (let n = 0; n < pieces; n++) yield event.stdout(new Uint8Array(64 * 1024));
       await until(() => server.confirmations.some((query) => Number(query.get('stdout')) >= 512 * 1024));
@@ -102,8 +129,8 @@ it('is confirmed while much comes in', async () => {
     },
   });
   client = new Sandlot({ url: server.url, apiKey: 'k' });
-  const result = await client.sandboxes.handle('sb1').run(['x'], { session: 'a b' });
+  const result = await client.sandboxes.handle('sb1').run(['x'], { session });
   expect(result.stdoutBytes).toHaveLength(pieces * 64 * 1024);
-  expect(server.confirmations[0]?.get('session')).toBe('a b');
+  if (session !== true) expect(server.confirmations[0]?.get('session')).toBe(session);
   expect(server.confirmations.length).toBeLessThanOrEqual(10);
 });

@@ -67,5 +67,7 @@ it('the end of a stream is no refusal, and a closed one no cancelling by the cal
   expect([wasRefused(lost), isStreamLoss(lost)]).toEqual([false, true]);
   expect(toExecError('exec', new AbortedError('closed'))).toBeInstanceOf(ConnectionError);
   expect(toExecError('exec', new AbortedError('closed'), AbortSignal.abort())).toBeInstanceOf(AbortedError);
-  expect(toExecError('exec', new Error('bad bytes'))).toBeInstanceOf(ServerError);
+  const unreadable = toExecError('exec', new Error('bad bytes'));
+  expect(unreadable).toBeInstanceOf(ServerError);
+  expect(isStreamLoss(unreadable)).toBe(false);
 });

@@ -35,7 +35,13 @@ type StartInit = Parameters<ServiceClient['start']>[0];
 
 /** What to open. */
 export type StreamTarget = (
-  | { kind: 'start'; request: StartInit; timeoutMs: number | undefined }
+  | {
+      kind: 'start';
+      request: StartInit;
+      timeoutMs: number | undefined;
+      /** The session's name was made for this start, so that none can run by it yet. */
+      isFresh: boolean;
+    }
   | { kind: 'attach'; session: string }
 ) & {
   /** Of a session: where it goes on. */
@@ -143,7 +149,12 @@ async function openOnce(
       }
       const event = next.value.event?.event;
       if (event?.case === 'start') {
-        target.received?.begin(position);
+        const isFresh = target.kind === 'start' && target.isFresh;
+        if (target.received && !target.received.begin(position, isFresh)) {
+          close();
+          // Once at most: it has been told not to confirm. By its name it begins where this one did.
+          return await openOnce(authorized, target, signal);
+        }
         return { pid: event.value.pid, events, close };
       }
     }

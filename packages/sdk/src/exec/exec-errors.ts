@@ -55,8 +55,9 @@ export function toExecError(what: string, cause: unknown, signal?: AbortSignal):
   }
 }
 
-/** True where the stream of a session may be attached again. */
+/** True where the stream of a session may be attached again; what cannot be read would be as unreadable then. */
 export function isStreamLoss(error: SandlotError): boolean {
+  if (error.code === 'BAD_ANSWER') return false;
   return error instanceof ConnectionError || error instanceof ServerError;
 }
 

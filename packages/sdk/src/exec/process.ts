@@ -13,13 +13,14 @@ import {
   ConflictError,
   ConnectionError,
   DeadlineError,
+  NotBuiltError,
   NotFoundError,
   type SandlotError,
 } from '../errors.js';
 import { pause } from '../http/retry.js';
 import { ChunkQueue } from './chunk-queue.js';
 import type { AuthorizedClient, CommandChannel } from './command-channel.js';
-import { type OpenStream, openStream, type WhyNotRunning } from './event-stream.js';
+import { type OpenStream, openStream, type StreamTarget, type WhyNotRunning } from './event-stream.js';
 import type { ExecResult, OutputEvent, SignalName } from './exec-types.js';
 import type { Received } from './received.js';
 import { signalName, signalNumber } from './signals.js';
@@ -28,6 +29,12 @@ import { signalName, signalNumber } from './signals.js';
 const inputChunkBytes = 64 * 1024;
 /** The server ends the tree within two seconds of the deadline; after this it is not waited for. */
 const deadlineGraceMs = 15_000;
+/** So often in a row a session is attached again without anything coming of it. */
+const maxBarrenAttaches = 5;
+/** Pause before the first of them; it doubles. */
+const attachPauseMs = 100;
+/** A stream that held for so long was a good one, also when the command printed nothing. */
+const goodStreamMs = 5_000;
 /** How often one message to the command is sent. */
 const messageAttempts = 5;
 
@@ -55,6 +62,9 @@ export class SandboxProcess {
   #reading: Promise<ExecResult> | undefined;
   #input: Promise<void> = Promise.resolve();
   #confirming = false;
+  /** Streams in a row that broke before anything came in. */
+  #barren = 0;
+  #openedAt = performance.now();
   #ended = false;
   #closed: Error | undefined;
 
@@ -170,12 +180,7 @@ export class SandboxProcess {
           if (!session || this.#ended || !this.#options.channel.modules.errors.isStreamLoss(error))
             throw error;
           this.#stream.close();
-          this.#stream = await openStream(
-            this.#options.channel,
-            { kind: 'attach', session, received },
-            this.#options.whyNotRunning,
-            this.#options.signal,
-          );
+          await this.#reattach({ kind: 'attach', session, received }, error);
         }
       }
     } catch (error) {
@@ -183,6 +188,17 @@ export class SandboxProcess {
       this.#finish(final);
       throw final;
     }
+  }
+
+  /** Opens the stream of a session again, unless that has been in vain too often. */
+  async #reattach(target: StreamTarget, lost: SandlotError): Promise<void> {
+    const { channel, whyNotRunning, signal } = this.#options;
+    if (performance.now() - this.#openedAt >= goodStreamMs) this.#barren = 0;
+    if (this.#barren >= maxBarrenAttaches) throw lost;
+    await pause(attachPauseMs * 2 ** this.#barren++, signal);
+    if (this.#closed) throw this.#closed;
+    this.#stream = await openStream(channel, target, whyNotRunning, signal);
+    this.#openedAt = performance.now();
   }
 
   #isLate(graceMs: number): boolean {
@@ -196,6 +212,7 @@ export class SandboxProcess {
       if (next.done) {
         throw new ConnectionError('the stream ended before the command did', { code: 'STREAM_ENDED' });
       }
+      this.#barren = 0;
       const event = next.value.event?.event;
       if (event?.case === 'data') await this.#deliver(event.value);
       else if (event?.case === 'end') return resultOf(event.value);
@@ -238,7 +255,9 @@ export class SandboxProcess {
           client.confirm(query, { headers, signal: this.#options.signal, timeoutMs: 10_000 }),
         );
       }
-    } catch {
+    } catch (error) {
+      // An old server knows no confirmations, and waits for none.
+      if (error instanceof NotFoundError || error instanceof NotBuiltError) return;
       // A stream that is opened again tells the same by itself.
       if (!this.#ended && stream === this.#stream) stream.close();
     } finally {

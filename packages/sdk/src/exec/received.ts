@@ -13,20 +13,29 @@ const confirmEachBytes = 64 * 1024;
 /** One client's count. */
 export class Received {
   readonly #reader = randomUUID();
-  /** Absent until a server has told where its output begins; an old one never does. */
+  /** Absent until it is known where the output begins. */
   #position: ExecPosition | undefined;
+  #confirms = true;
   #confirmedBytes = 0;
 
   /** What the server is told when a stream is opened, in the form of a query. */
   get attachment(): string {
-    return `reader=${this.#reader}&confirms=1${this.#counts()}`;
+    return `reader=${this.#reader}${this.#confirms ? '&confirms=1' : ''}${this.#counts()}`;
   }
 
-  /** A stream has been opened: `position` is what its server says of where it begins. */
-  begin(position: string | undefined): void {
+  /**
+   * A stream has been opened: `position` is what its server says of where it begins. An old server says
+   * nothing, and a proxy on the way may take the header out: then it is at zero when the session is
+   * `fresh`, and where we stand when we said so. Otherwise it cannot be known, and false comes back: the
+   * stream is to be opened again, as one that confirms nothing, or the server would wait for ever.
+   */
+  begin(position: string | undefined, fresh: boolean): boolean {
     if (position === undefined) {
-      this.#position = undefined;
-      return;
+      if (fresh) this.#position ??= { stdout: 0, stderr: 0, pty: 0, dropped: 0 };
+      this.#confirmedBytes = this.#bytes();
+      if (this.#position || !this.#confirms) return true;
+      this.#confirms = false;
+      return false;
     }
     const query = new URLSearchParams(position);
     const count = (name: string) => Number(query.get(name) ?? 0);
@@ -37,6 +46,7 @@ export class Received {
       dropped: count('dropped'),
     };
     this.#confirmedBytes = this.#bytes();
+    return true;
   }
 
   /** So many bytes came in. */
@@ -46,7 +56,7 @@ export class Received {
 
   /** True when the server waits, or soon will, to hear what came in. */
   get mustConfirm(): boolean {
-    return this.#bytes() - this.#confirmedBytes >= confirmEachBytes;
+    return this.#confirms && this.#bytes() - this.#confirmedBytes >= confirmEachBytes;
   }
 
   /** The confirmation, in the form of a query. It counts as given. */

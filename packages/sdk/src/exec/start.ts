@@ -38,7 +38,13 @@ export async function startProcess(
   const received = session === undefined ? undefined : new Received();
   const opened = await openStream(
     channel,
-    { kind: 'start', request, timeoutMs: options.timeoutMs, received },
+    {
+      kind: 'start',
+      request,
+      timeoutMs: options.timeoutMs,
+      isFresh: options.session === true,
+      received,
+    },
     whyNotRunning,
     options.signal,
   );
