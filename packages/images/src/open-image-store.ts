@@ -3,6 +3,7 @@
  * rootfs files that are held go out. The parts: `registry/` and `importers/` bring content, `manifest/` reads it,
  * `rootfs/` builds, `store/` keeps files and records.
  */
+import { createHmac, randomBytes } from 'node:crypto';
 import { chmod } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { toImageError } from './fault.js';
@@ -77,6 +78,8 @@ class FileImageStore implements ImageStore {
   private readonly blobs: BlobStore;
   private readonly rootfs: RootfsStore;
   private readonly fetches = new SingleFlight<ImageRecord>();
+  /** Tells logins apart without keeping them: of this process only. */
+  private readonly loginKey = randomBytes(32);
   private readonly indexes = new EarlyIndexes();
   private readonly mutex = new Mutex();
   /** What the collector works on. */
@@ -224,9 +227,9 @@ class FileImageStore implements ImageStore {
     await this.unlock();
   }
 
-  /** Asks the registry. Concurrent calls of one user for one name are one pull: what one may not see, another may. */
+  /** Asks the registry. Concurrent calls with one login for one name are one pull: what one may not see, another may. */
   private async fetch(name: string, options: PullOptions): Promise<ImageRecord> {
-    const key = options.auth ? `${name} as ${options.auth.username}` : name;
+    const key = options.auth ? `${name} as ${this.loginHash(options.auth)}` : name;
     return this.fetches.run(key, options, (run) =>
       this.record(name, run, (context) =>
         pullImage(parseReference(name), {
@@ -238,6 +241,12 @@ class FileImageStore implements ImageStore {
         }),
       ),
     );
+  }
+
+  private loginHash({ username, password }: NonNullable<PullOptions['auth']>): string {
+    return createHmac('sha256', this.loginKey)
+      .update(JSON.stringify([username, password]))
+      .digest('hex');
   }
 
   private async importWith(

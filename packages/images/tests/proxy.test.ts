@@ -43,6 +43,9 @@ describe('the proxy of a URL', () => {
 
   it('must be one that we can use', () => {
     expect(() => new ProxySettings({ HTTPS_PROXY: 'socks5://p:1' })).toThrow(/HTTPS_PROXY/);
+    const stray = () => new ProxySettings({ HTTP_PROXY: 'http://me:50%off@p:1' });
+    expect(stray).toThrow(/password in HTTP_PROXY .* %25/);
+    expect(stray).not.toThrow(/off/);
   });
 });
 
@@ -120,5 +123,24 @@ describe('a request', () => {
       socket.end('HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n');
     });
     await expect(send('https://registry.test/v2/')).rejects.toThrow(`the proxy ${address} refuses`);
+    proxy.on('request', (_request, response) => response.writeHead(407).end());
+    await expect(send('http://registry.test/v2/')).rejects.toThrow(`the proxy ${address} wants a login`);
+  });
+
+  it('to an IPv6 address names it as a URL does, and ends with the connections', async () => {
+    let ended: Promise<unknown> = Promise.resolve();
+    const asked = new Promise<string | undefined>((resolve) => {
+      proxy.on('connect', (request: IncomingMessage, socket: Duplex) => {
+        socket.on('error', () => undefined);
+        ended = new Promise((close) => socket.once('close', close));
+        socket.resume().once('end', () => socket.end());
+        resolve(request.url);
+      });
+    });
+    const failed = expect(send('https://[fd00::1]/v2/')).rejects.toThrow('the connections were closed');
+    expect(await asked).toBe('[fd00::1]:443');
+    connections.close();
+    await failed;
+    await ended;
   });
 });

@@ -109,17 +109,18 @@ describe('authentication', () => {
     expect((await store.pull(name, { auth: user })).layers).toHaveLength(2);
   });
 
-  test('a pull with credentials does not share the failure of one without, or of another user', async () => {
+  test('a pull with credentials does not share the failure of one without, of another user, or with another password', async () => {
     const { layout } = await makeLayout();
     const registry = await startRegistry(layout, { auth: { kind: 'bearer', ...user } });
     const store = await scratchStore();
     const name = `${registry.host}/team/app:v1`;
-    const [anonymous, stranger, image] = await Promise.all([
+    const [anonymous, stranger, mistaken, image] = await Promise.all([
       failureOf(store.pull(name)),
       failureOf(store.pull(name, { auth: { username: 'stranger', password: 'x' } })),
+      failureOf(store.pull(name, { auth: { ...user, password: 'x' } })),
       store.pull(name, { auth: user }),
     ]);
-    expect([anonymous.code, stranger.code]).toEqual(['unauthorized', 'unauthorized']);
+    for (const { code } of [anonymous, stranger, mistaken]) expect(code).toBe('unauthorized');
     expect(image.layers).toHaveLength(2);
   });
 

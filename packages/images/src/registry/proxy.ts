@@ -2,9 +2,9 @@
  * Proxies between us and registries, as the environment names them: HTTP_PROXY, HTTPS_PROXY and NO_PROXY, in lower
  * case first. Node 20 reads none of them itself. This host is never asked for through a proxy. Called by the transport.
  */
-import { request as httpRequest } from 'node:http';
+import { type ClientRequest, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
-import { BlockList, isIP } from 'node:net';
+import { BlockList, isIP, isIPv6 } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { ImageError } from '../store.js';
 
@@ -71,11 +71,27 @@ function parseProxy(variable: string, text: string | undefined): URL | undefined
   if (text === undefined) return undefined;
   const full = text.includes('://') ? text : `http://${text}`;
   const url = URL.canParse(full) ? new URL(full) : undefined;
-  if (url?.protocol === 'http:' || url?.protocol === 'https:') return url;
+  if (url?.protocol === 'http:' || url?.protocol === 'https:') {
+    checkLogin(variable, url);
+    return url;
+  }
   throw new ImageError(
     'unreachable',
     `${variable} of the node agent's environment is not the URL of an HTTP proxy: give http://HOST:PORT, or unset it, and \`sandlot up --restart\``,
   );
+}
+
+/** Said now, once and clearly: as a failure of each request it would look like one of the network. */
+function checkLogin(variable: string, proxy: URL): void {
+  try {
+    proxyHeaders(proxy);
+  } catch {
+    // The cause is left out: nothing of a password goes to a log.
+    throw new ImageError(
+      'unreachable',
+      `the name or password in ${variable} of the node agent's environment has a % that is not followed by the code of a character: write a % itself as %25, and \`sandlot up --restart\``,
+    );
+  }
 }
 
 /** True for names and addresses of this host. */
@@ -103,6 +119,9 @@ export function proxyHeaders(proxy: URL): Record<string, string> {
 
 /** TLS connections through tunnels that a proxy opens (RFC 9110, 9.3.6): it sees names and sizes, nothing else. */
 export class TunnelAgent extends HttpsAgent {
+  /** Requests for tunnels that the proxy has not answered yet: Node knows nothing of them. */
+  private readonly pending = new Set<ClientRequest>();
+
   constructor(private readonly proxy: URL) {
     super({ keepAlive: true, maxSockets: 8 });
   }
@@ -113,7 +132,8 @@ export class TunnelAgent extends HttpsAgent {
     callback: (error: Error | null, socket?: Duplex) => void,
   ): undefined {
     const { proxy } = this;
-    const target = `${options.host}:${options.port ?? 443}`;
+    const { host = '', port = 443 } = options;
+    const target = `${isIPv6(host) ? `[${host}]` : host}:${port}`;
     const sent = (proxy.protocol === 'https:' ? httpsRequest : httpRequest)({
       ...proxyAddress(proxy),
       method: 'CONNECT',
@@ -122,9 +142,12 @@ export class TunnelAgent extends HttpsAgent {
       agent: false,
       timeout: connectTimeoutMs,
     });
+    this.pending.add(sent);
+    sent.once('close', () => this.pending.delete(sent));
     sent.once('timeout', () => sent.destroy(new Error(`the proxy ${proxy.host} does not answer`)));
     sent.once('error', (error) => callback(error));
     sent.once('connect', (answer, socket) => {
+      this.pending.delete(sent);
       const { statusCode: status = 0 } = answer;
       if (status === 200) {
         socket.setTimeout(0);
@@ -138,11 +161,25 @@ export class TunnelAgent extends HttpsAgent {
     return undefined;
   }
 
+  /** Ends its connections, and what would become one. */
+  override destroy(): void {
+    for (const sent of this.pending) sent.destroy(new Error('the connections were closed'));
+    super.destroy();
+  }
+
   /** Node's own way to a TLS connection, over a socket that is there already. */
   private secure(options: object): Duplex {
     const agent = HttpsAgent.prototype as unknown as { createConnection(options: object): Duplex };
     return agent.createConnection.call(this, options);
   }
+}
+
+/** A proxy for plain HTTP wants a login: not the registry, which would be taken for it. */
+export function loginRefusal(proxy: URL, host: string): ImageError {
+  return new ImageError(
+    'unreachable',
+    `the proxy ${proxy.host} wants a login before it asks ${host} (status 407). Give it the right name and password in HTTP_PROXY, or name the host in NO_PROXY, and \`sandlot up --restart\``,
+  );
 }
 
 function refusal(proxy: URL, target: string, status: number): Error {

@@ -7,7 +7,7 @@ import { type ClientRequest, Agent as HttpAgent, get as httpGet, type IncomingMe
 import { Agent as HttpsAgent, get as httpsGet } from 'node:https';
 import { errnoOf } from '../fault.js';
 import { ImageError } from '../store.js';
-import { isLoopback, ProxySettings, proxyAddress, proxyHeaders, TunnelAgent } from './proxy.js';
+import { isLoopback, loginRefusal, ProxySettings, proxyAddress, proxyHeaders, TunnelAgent } from './proxy.js';
 
 const MAX_REDIRECTS = 5;
 /** What a TLS client sees when the other side speaks plain HTTP. */
@@ -91,8 +91,12 @@ export class Connections {
     for (const tunnel of this.tunnels.values()) tunnel.destroy();
   }
 
-  private begin(url: URL, headers: Record<string, string>, signal: AbortSignal): ClientRequest {
-    const proxy = this.proxies.proxyFor(url);
+  private begin(
+    url: URL,
+    proxy: URL | undefined,
+    headers: Record<string, string>,
+    signal: AbortSignal,
+  ): ClientRequest {
     if (url.protocol === 'https:') {
       const agent = proxy === undefined ? this.https : this.tunnelBy(proxy);
       return httpsGet(url, { headers, signal, agent });
@@ -122,8 +126,9 @@ export class Connections {
     request: TransportRequest,
   ): Promise<TransportResponse> {
     const { signal, silenceMs } = request;
+    const proxy = this.proxies.proxyFor(url);
     return new Promise((resolve, reject) => {
-      const sent = this.begin(url, headers, signal);
+      const sent = this.begin(url, proxy, headers, signal);
       const timer = setTimeout(() => sent.destroy(new SilenceError(silenceMs)), silenceMs);
       sent.on('error', (error) => {
         clearTimeout(timer);
@@ -133,6 +138,12 @@ export class Connections {
         clearTimeout(timer);
         // Nobody may be reading when a cancelled body reports its end as an error.
         body.on('error', () => undefined);
+        // Of a registry behind a tunnel it is that registry's own.
+        if (proxy !== undefined && url.protocol === 'http:' && body.statusCode === 407) {
+          body.destroy();
+          reject(loginRefusal(proxy, url.host));
+          return;
+        }
         resolve({
           status: body.statusCode ?? 0,
           header: (name) => [body.headers[name] ?? null].flat()[0] ?? null,
