@@ -32,8 +32,8 @@ export class FakeNode {
   nodeId = 'node-1';
   /** Start sandboxes by themselves; false: the test moves them by {@link change}. */
   autoRun = true;
-  /** Awaited before a start or a delete is answered. */
-  gate: (kind: 'start' | 'remove' | 'egress', id: string) => Promise<void> = async () => undefined;
+  /** Awaited before an answer. */
+  gate: (kind: 'start' | 'remove' | 'egress' | 'info', id: string) => Promise<void> = async () => undefined;
   /** Answers a start with an error instead. */
   refuseStart: Answer | undefined;
   /** Serves `/gw/…`. */
@@ -126,7 +126,10 @@ export class FakeNode {
 
   async #answer(request: IncomingMessage, url: URL): Promise<Answer> {
     const [, , kind, id = '', action] = url.pathname.split('/').map(decodeURIComponent);
-    if (kind === 'node') return { body: this.#info() };
+    if (kind === 'node') {
+      await this.gate('info', '');
+      return { body: this.#info() };
+    }
     if (kind === 'sandboxes') return this.#sandboxCall(request, url, id, action);
     return this.#imageCall(request, url, kind ?? '', id);
   }

@@ -251,6 +251,13 @@ it('a call that the node may have begun is never answered with "try again"', asy
   const end: unknown = JSON.parse(bytes.subarray(5).toString());
   const message = expect.stringContaining('may have been carried out');
   expect(end).toEqual({ error: { code: 'aborted', message } });
+  const typed = await fetch(`${url}/StreamInput`, {
+    method: 'POST',
+    body: 'x',
+    headers: { 'content-type': 'application/connect+json' },
+  });
+  expect(typed.headers.get('content-type')).toBe('application/connect+json');
+  expect(JSON.parse((await typed.text()).slice(5))).toEqual({ error: { code: 'aborted', message } });
 });
 
 it('a thousand streams at once', async () => {

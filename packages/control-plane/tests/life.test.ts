@@ -50,6 +50,27 @@ describe('room', () => {
     await world.eventually(async () => (await world.get(body.id)).status === 'RUNNING');
   });
 
+  it('placement does not wait for a node that does not say what it offers now', async () => {
+    world.node.offer = { ...world.node.offer, diskGiB: 5 };
+    world.node.diskTotalGiB = 100;
+    await world.admin('GET', '/status');
+    const { body } = await world.call<Sandbox>('POST', '/sandbox', { body: simple });
+    world.node.offer = { ...world.node.offer, diskGiB: 20 };
+    await world.admin('GET', '/status');
+    expect((await world.get(body.id)).status).toBe('PENDING');
+    let answer = () => {};
+    const held = new Promise<void>((resolve) => {
+      answer = resolve;
+    });
+    world.node.gate = async (kind) => {
+      if (kind === 'info') await held;
+    };
+    const pass = world.reconcile();
+    await world.eventually(async () => (await world.get(body.id)).status === 'RUNNING');
+    answer();
+    await pass;
+  });
+
   it('one that waits can be deleted, and makes way', async () => {
     await world.create({ memory_gb: 3 });
     const large = (await world.call<Sandbox>('POST', '/sandbox', { body: { ...simple, memory_gb: 4 } })).body;

@@ -81,8 +81,12 @@ export class Reconciler {
     const states = thorough || silent ? [...restlessStates, ...calmStates] : restlessStates;
     for (const record of await findInStates(this.parts.store.db, states, maxRecords))
       await this.#look(record);
-    if (thorough || (await isAnyQueued(this.parts.store.db))) await this.#refreshOffers();
+    // Before the nodes are asked, too: one that hangs must not hold up placement by what is known.
     this.parts.dispatcher.kick();
+    if (thorough || (await isAnyQueued(this.parts.store.db))) {
+      await this.#refreshOffers();
+      this.parts.dispatcher.kick();
+    }
     if (!thorough) return;
     await this.#compareNodes();
     const before = this.parts.now() - endedRetentionMs;

@@ -19,6 +19,8 @@ const retryPauseMs = 50;
 
 /** Marks the last message of a Connect stream. */
 const endStreamFlag = 0b10;
+/** A second Start would run a command twice, a second StreamInput would type its input twice: they carry no id. */
+const unrepeatable: ReadonlySet<string> = new Set(['Start', 'StreamInput']);
 
 /** Forwards to one unix socket. */
 export class Forwarder {
@@ -136,8 +138,8 @@ export class Forwarder {
       ? 'The connection to the node of this sandbox broke; the request may have been carried out.'
       : 'The node of this sandbox cannot be reached at the moment. Try again shortly.';
     const method = /\/command_session\.CommandSession\/(\w+)/.exec(incoming.url ?? '')?.[1];
-    // Every method but Start carries an id that makes a repeat harmless.
-    if (method === 'Start' && mayHaveBegun) sendStreamError(outgoing, 'aborted', message);
+    if (method && unrepeatable.has(method) && mayHaveBegun)
+      sendStreamError(outgoing, incoming.headers['content-type'], 'aborted', message);
     else if (method) sendJson(outgoing, 503, { code: 'unavailable', message });
     else if (mayHaveBegun) sendJson(outgoing, 502, { error: 'node_connection_lost', detail: message });
     else sendJson(outgoing, 409, { error: 'node_unavailable', detail: message });
@@ -159,12 +161,19 @@ function sendJson(outgoing: ServerResponse, status: number, body: object): void 
  * A stream of the Connect protocol that ends with an error: flags, length, message
  * (connectrpc.com/docs/protocol, "Error end-stream"). Of a plain status, clients of a stream read no code.
  */
-function sendStreamError(outgoing: ServerResponse, code: string, message: string): void {
+function sendStreamError(
+  outgoing: ServerResponse,
+  asked: string | undefined,
+  code: string,
+  message: string,
+): void {
   const end = Buffer.from(JSON.stringify({ error: { code, message } }));
   const head = Buffer.alloc(5);
   head.writeUInt8(endStreamFlag, 0);
   head.writeUInt32BE(end.length, 1);
-  outgoing.writeHead(200, { 'content-type': 'application/connect+proto' });
+  // A client takes only an answer of the kind that it asked in; this message is JSON in both.
+  const kind = /^application\/connect\+json\b/i.test(asked ?? '') ? 'json' : 'proto';
+  outgoing.writeHead(200, { 'content-type': `application/connect+${kind}` });
   outgoing.end(Buffer.concat([head, end]));
 }
 
