@@ -18,6 +18,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parseOptions as readControlPlaneOptions } from '../../control-plane/src/options.js';
 import { parseOptions as readNodeAgentOptions } from '../../node-agent/src/options.js';
+import { startWhatIsMissing, type UpOptions } from '../src/actions/up.js';
 import type { CliContext } from '../src/context.js';
 import { buildProgram } from '../src/program.js';
 import { isStale } from '../src/up/build-time.js';
@@ -303,6 +304,21 @@ describe('an instance', () => {
     expect(readInstance(layout.instanceFile)).toEqual(kept.instance);
     keepOptions(withOptions(kept, { listen: '127.0.0.1:1' }));
     expect(prepareServer(path.join(folder, 'data'), false).url).toBe('http://127.0.0.1:1');
+  });
+
+  it('keeps the flags of a node agent that has started, also when the control plane does not', async () => {
+    const kept = serverOf(spec('node'), spec('control', 'fail'));
+    const instance = { instanceId: 'beef', createdAt: '', options: { kvm: 'never' } };
+    const wanted = {
+      ...kept,
+      layout: { run: folder, instanceFile: path.join(folder, 'instance.json') },
+      instance,
+    } as LocalServer;
+    const context = { out: { note: () => undefined } } as unknown as CliContext;
+    await expect(startWhatIsMissing(context, kept, wanted, {} as UpOptions)).rejects.toThrow(
+      'the control plane did not start',
+    );
+    expect(readInstance(wanted.layout.instanceFile)).toEqual(instance);
   });
 
   it('starts its daemons with these words', () => {

@@ -44,7 +44,6 @@ export async function run(context: CliContext, _args: [], options: UpOptions): P
     (pid) => context.out.note(`waiting for another sandlot (pid ${pid}) that starts or stops this server …`),
     () => startWhatIsMissing(context, kept, wanted, options),
   );
-  if (started.length > 0) keepOptions(wanted);
   if (wanted !== kept && started.length < 2)
     context.out.note(
       'what was running keeps its old flags; `sandlot up --restart` with the new ones renews it',
@@ -66,8 +65,9 @@ export async function run(context: CliContext, _args: [], options: UpOptions): P
 /** In the order in which they are started. */
 const daemons = ['nodeAgent', 'controlPlane'] as const;
 
-async function startWhatIsMissing(
-  context: CliContext,
+/** Starts the daemons that do not run, or have to be renewed; gives their roles. The flags of the first that is started are kept, whatever becomes of the second. */
+export async function startWhatIsMissing(
+  context: Pick<CliContext, 'out'>,
   kept: LocalServer,
   wanted: LocalServer,
   options: UpOptions,
@@ -86,13 +86,19 @@ async function startWhatIsMissing(
     context.out.note(`starting the ${wanted[daemon].role} …`);
     await startDaemon(wanted[daemon]);
     started.push(wanted[daemon].role);
+    // Here and not at the end: what runs with them is found by them, also when the other daemon fails.
+    if (started.length === 1) keepOptions(wanted);
     if (daemon === 'nodeAgent') openNodeSocket(wanted);
   }
   return started;
 }
 
 /** True when the daemon is to be started now; ends one that has to go first. */
-async function mustStart(context: CliContext, spec: DaemonSpec, options: UpOptions): Promise<boolean> {
+async function mustStart(
+  context: Pick<CliContext, 'out'>,
+  spec: DaemonSpec,
+  options: UpOptions,
+): Promise<boolean> {
   const stale = isStale(spec.role, buildRoot, spec.readyFile);
   if (await isRunning(spec)) {
     if (!options.restart && !(options.ifStale && stale)) {
