@@ -48,19 +48,42 @@ export async function givenCredentials(
   return { username: options.username, password };
 }
 
-/** What Docker's file has for the registry of an image; undefined when it has nothing, or the way to the server is open. */
+/** What Docker's file has for the registry of an image. */
+export interface DockerLogin {
+  /** The login; undefined when there is none, or the way to the server is open. */
+  auth?: RegistryAuth | undefined;
+  /** The program that holds it instead. We do not run it. */
+  helper?: string | undefined;
+}
+
+/** The login in Docker's file for the registry of an image; says so when a credential helper holds it. */
 export function dockerCredentials(context: CliContext, image: string): RegistryAuth | undefined {
+  const { auth, helper } = dockerLogin(context, image);
+  if (helper !== undefined) noteHelper(context, image, helper);
+  return auth;
+}
+
+/** Says that a login is not used, because a credential helper holds it. */
+export function noteHelper(context: CliContext, image: string, helper: string): void {
+  context.out.note(
+    `Docker's login for ${fullName(image).split('/')[0]} is held by the credential helper "${helper}", which is not asked. A private image needs \`sandlot image pull --username NAME --password-stdin ${image}\``,
+  );
+}
+
+/** Looks into Docker's file. */
+export function dockerLogin(context: CliContext, image: string): DockerLogin {
   const file = path.join(
     context.env['DOCKER_CONFIG'] || path.join(context.homeFolder, '.docker'),
     'config.json',
   );
-  const found = findEntry(readAuths(context, file), image);
-  if (!found) return undefined;
-  if (isPrivateWay(context.settings().url.value)) return found;
+  const config = readConfig(context, file);
+  const auth = findEntry(config.auths, image);
+  if (!auth) return { helper: findHelper(config, image) };
+  if (isPrivateWay(context.settings().url.value)) return { auth };
   context.out.note(
     `the login for this registry in ${file} is not sent: the way to the server is not encrypted. Use https, or --username and --password-stdin of \`image pull\` to send it all the same`,
   );
-  return undefined;
+  return {};
 }
 
 async function readPassword(context: CliContext): Promise<string> {
@@ -82,20 +105,34 @@ async function readPassword(context: CliContext): Promise<string> {
     .replace(/\r?\n$/, '');
 }
 
-function readAuths(context: CliContext, file: string): Record<string, unknown> {
+/** The parts of Docker's file that say something of logins. */
+interface DockerConfig {
+  auths: Record<string, unknown>;
+  /** Helpers of single registries. */
+  credHelpers: Record<string, unknown>;
+  /** The helper of all others. */
+  credsStore: unknown;
+}
+
+function readConfig(context: CliContext, file: string): DockerConfig {
+  const none = { auths: {}, credHelpers: {}, credsStore: undefined };
   let text: string;
   try {
     text = readFileSync(file, 'utf8');
   } catch {
     // No file, or not ours to read: no login.
-    return {};
+    return none;
   }
   try {
-    const { auths } = JSON.parse(text) as { auths?: unknown };
-    return typeof auths === 'object' && auths !== null ? (auths as Record<string, unknown>) : {};
+    const config = (JSON.parse(text) ?? {}) as Record<string, unknown>;
+    const part = (name: string) => {
+      const value = config[name];
+      return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+    };
+    return { auths: part('auths'), credHelpers: part('credHelpers'), credsStore: config['credsStore'] };
   } catch {
     context.out.note(`${file} is not valid JSON; logins in it are not used`);
-    return {};
+    return none;
   }
 }
 
@@ -105,10 +142,23 @@ function findEntry(auths: Record<string, unknown>, image: string): RegistryAuth 
   let best: { length: number; auth: RegistryAuth } | undefined;
   for (const [key, entry] of Object.entries(auths)) {
     const scope = scopeOf(key);
-    const auth = name === scope || name.startsWith(`${scope}/`) ? decode(entry) : undefined;
+    const auth = isWithin(name, scope) ? decode(entry) : undefined;
     if (auth && scope.length > (best?.length ?? 0)) best = { length: scope.length, auth };
   }
   return best?.auth;
+}
+
+/** The helper that holds a login for the image's registry. After a login, Docker leaves an empty entry beside the one for all. */
+function findHelper({ auths, credHelpers, credsStore }: DockerConfig, image: string): string | undefined {
+  const name = fullName(image);
+  const own = Object.entries(credHelpers).find(([key]) => isWithin(name, scopeOf(key)))?.[1];
+  const wasUsed = Object.keys(auths).some((key) => isWithin(name, scopeOf(key)));
+  const helper = own ?? (wasUsed ? credsStore : undefined);
+  return typeof helper === 'string' && helper !== '' ? helper : undefined;
+}
+
+function isWithin(name: string, scope: string): boolean {
+  return name === scope || name.startsWith(`${scope}/`);
 }
 
 /** `registry/repository`, as Docker reads a reference: without a dot, port or `localhost` its first part is no registry. */

@@ -86,6 +86,40 @@ describe("Docker's file", () => {
     expect(dockerCredentials(contextOf('https://server.test'), 'quay.io/x')).toBeDefined();
   });
 
+  it('says so when a credential helper holds the login', async () => {
+    writeDockerConfig({
+      auths: { 'https://index.docker.io/v1/': {} },
+      credsStore: 'desktop',
+      credHelpers: { 'gcr.io': 'gcloud' },
+    });
+    const pull = async (name: string) => (await world.run(['image', 'pull', name])).stderr;
+    expect(await pull('python:3.11')).toMatch(
+      /docker\.io is held by .*"desktop".*--password-stdin python:3\.11/,
+    );
+    expect(await pull('gcr.io/x')).toMatch(/gcr\.io is held by .*"gcloud"/);
+    expect(await pull('quay.io/x')).not.toContain('is held by');
+    expect((await world.run(['create', 'gcr.io/x'])).stderr).toContain('"gcloud"');
+    api.intercept = (_method, at) =>
+      at.startsWith('/images/local/') ? { status: 200, body: { reference: 'gcr.io/x' } } : undefined;
+    expect((await world.run(['create', 'gcr.io/x'])).stderr).not.toContain('"gcloud"');
+  });
+
+  it('does not make `create --no-wait` wait, nor a refused login fail it', async () => {
+    writeDockerConfig({ auths });
+    const quick = await world.run(['create', '--no-wait', 'quay.io/x']);
+    expect([quick.code, api.pulls.length, api.creates.length]).toEqual([0, 0, 1]);
+    expect(quick.stderr).toContain('`sandlot image pull quay.io/x` first');
+    let code = 'unauthorized';
+    api.intercept = (_method, at) =>
+      at === '/images/local:pull' ? { status: 200, body: { error: { code, message: 'no' } } } : undefined;
+    const refused = await world.run(['create', 'quay.io/x']);
+    expect([refused.code, api.creates.length]).toEqual([0, 2]);
+    expect(refused.stderr).toContain('no; going on without the login');
+    code = 'no-space';
+    expect((await world.run(['create', 'quay.io/x'])).code).not.toBe(0);
+    expect(api.creates).toHaveLength(2);
+  });
+
   it('serves `create` and `run --image` of an image that the server does not have', async () => {
     writeDockerConfig({ auths });
     expect((await world.run(['create', 'quay.io/x'])).code).toBe(0);

@@ -32,7 +32,7 @@ export async function run(
   else if (options.startCommand !== undefined) create.startCommand = options.startCommand;
   else if (options.entrypoint) create.startCommand = { entrypoint: true };
 
-  await pullWithLogin(context, client, image);
+  await pullWithLogin(context, client, image, options.wait);
   const sandbox = await client.sandboxes.create(create);
   let info = sandbox.info;
   if (options.wait) {

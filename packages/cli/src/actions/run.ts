@@ -43,7 +43,7 @@ async function runInNew(
 ): Promise<number> {
   if (argv.length === 0) throw usage('a command is missing');
   const client = await context.client();
-  await pullWithLogin(context, client, image);
+  await pullWithLogin(context, client, image, true);
   // A Ctrl-C between two waits must not end us before the sandbox is removed.
   const unsubscribe = context.onSignal('SIGINT', () => undefined);
   // Its environment is given to the command; `--timeout` is the command's, the sandbox goes right after.
