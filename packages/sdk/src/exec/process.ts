@@ -199,6 +199,9 @@ export class SandboxProcess {
     if (this.#closed) throw this.#closed;
     this.#stream = await openStream(channel, target, whyNotRunning, signal);
     this.#openedAt = performance.now();
+    if (!this.#closed) return;
+    this.#stream.close();
+    throw this.#closed;
   }
 
   #isLate(graceMs: number): boolean {
@@ -257,7 +260,8 @@ export class SandboxProcess {
       }
     } catch (error) {
       // An old server knows no confirmations, and waits for none.
-      if (error instanceof NotFoundError || error instanceof NotBuiltError) return;
+      const isUnknown = error instanceof NotFoundError || error instanceof NotBuiltError;
+      if (isUnknown && !received.wasTold) return;
       // A stream that is opened again tells the same by itself.
       if (!this.#ended && stream === this.#stream) stream.close();
     } finally {

@@ -16,6 +16,7 @@ export class Received {
   /** Absent until it is known where the output begins. */
   #position: ExecPosition | undefined;
   #confirms = true;
+  #wasTold = false;
   #confirmedBytes = 0;
 
   /** What the server is told when a stream is opened, in the form of a query. */
@@ -37,6 +38,7 @@ export class Received {
       this.#confirms = false;
       return false;
     }
+    this.#wasTold = true;
     const query = new URLSearchParams(position);
     const count = (name: string) => Number(query.get(name) ?? 0);
     this.#position = {
@@ -47,6 +49,11 @@ export class Received {
     };
     this.#confirmedBytes = this.#bytes();
     return true;
+  }
+
+  /** True once a server has said where its output begins: it knows confirmations. */
+  get wasTold(): boolean {
+    return this.#wasTold;
   }
 
   /** So many bytes came in. */
