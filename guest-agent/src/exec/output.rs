@@ -4,9 +4,9 @@
 //! several attached, one that takes nothing for [`STALL_LIMIT`] while others wait is let go, so that a
 //! forgotten viewer cannot stop the command for everybody.
 //!
-//! What a reader took from here may still be lost on its way to the client. So for a client that confirms
-//! what it has, a session keeps all that is not confirmed, never more than [`WINDOW_BYTES`] of which is on
-//! its way; one that comes back says where it stands and gets what follows, to the byte.
+//! What a reader took from here may still be lost on its way to the client. So a session keeps what was
+//! taken as well, and a client that says where it stands gets what follows, to the byte. A client that
+//! confirms what it has is never sent more than [`WINDOW_BYTES`] beyond it, which is kept for it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,9 +29,6 @@ pub const KEPT_MIN_BYTES: usize = 64 * 1024;
 const QUEUE_BYTES: usize = 128 * 1024;
 /// Bytes on their way to a client that confirms what it gets.
 pub const WINDOW_BYTES: u64 = 256 * 1024;
-/// What a client has got may lack this much before what it counts: the end of a character that is not whole
-/// yet is held back on the way, for each kind of output.
-const HELD_BACK_MAX: u64 = 16;
 /// How long one of several readers may take nothing.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// Named readers remembered for each session.
@@ -118,9 +115,6 @@ impl Output {
                 self.discarded.set(self.discarded.get() + payload.len() as u64);
             }
         } else {
-            if let (Keeping::Undelivered, Some(total)) = (self.keeping, received_by_all(&readers)) {
-                ring.discard_until(total);
-            }
             ring.push(kind, payload);
         }
         if !readers.is_empty() {
@@ -249,11 +243,10 @@ impl Output {
         self.ring.borrow().bytes()
     }
 
-    /// Gives up what somebody has got, to save memory. What is on its way to a client that confirms stays.
+    /// Gives up what somebody has got, to save memory. A client that confirms may come back for it.
     pub fn discard_handed(&self) {
-        match received_by_all(&self.readers.borrow()) {
-            Some(total) => self.ring.borrow_mut().discard_until(total),
-            None => self.ring.borrow_mut().discard_handed(),
+        if !self.has_confirming_reader() {
+            self.ring.borrow_mut().discard_handed();
         }
     }
 
@@ -264,17 +257,13 @@ impl Output {
 
     /// Lowers or restores the limit of what is kept. What is on its way to a client that confirms stays.
     pub fn set_limit(&self, bytes: usize) {
-        let confirms = self.readers.borrow().iter().any(|reader| reader.confirmed.get().is_some());
-        let least = if confirms { WINDOW_BYTES as usize + QUEUE_BYTES } else { 0 };
+        let least = if self.has_confirming_reader() { WINDOW_BYTES as usize + QUEUE_BYTES } else { 0 };
         self.ring.borrow_mut().set_limit(bytes.max(least));
     }
-}
 
-/// Up to where, in bytes of all kinds, every attached client has the output; `None` if one does not say, or
-/// nobody is attached.
-fn received_by_all(readers: &[Rc<Reader>]) -> Option<u64> {
-    let received = readers.iter().map(|reader| reader.received()).collect::<Option<Vec<u64>>>();
-    received.and_then(|received| received.into_iter().min())
+    fn has_confirming_reader(&self) -> bool {
+        self.readers.borrow().iter().any(|reader| reader.confirmed.get().is_some())
+    }
 }
 
 impl Reader {
@@ -328,11 +317,6 @@ impl Reader {
     fn may_send(&self) -> bool {
         let next = self.queue.borrow().front().map_or(0, |piece| piece.until - piece.from);
         self.confirmed.get().is_none_or(|confirmed| self.taken.get() + next <= confirmed + WINDOW_BYTES)
-    }
-
-    fn received(&self) -> Option<u64> {
-        let confirmed = self.confirmed.get()?;
-        Some(self.start.offsets.total() + confirmed.saturating_sub(HELD_BACK_MAX))
     }
 
     fn confirm(&self, received: &Offsets) {
@@ -412,32 +396,6 @@ mod tests {
             output.deliver(STDOUT, b"three").await;
             let second = output.attach(&Attachment::default());
             assert_eq!(next_text(&second).await, b"twothree");
-        });
-    }
-
-    #[test]
-    fn what_a_client_has_confirmed_is_not_kept_and_the_rest_is() {
-        run(async {
-            let output = Output::new(Keeping::Undelivered);
-            let attachment =
-                Attachment { reader: Some("r".to_string()), confirms: true, ..Attachment::default() };
-            let reader = output.attach(&attachment);
-            let payload = vec![7u8; 32 * 1024];
-            let mut sent = 0;
-            for _ in 0..64 {
-                output.deliver(STDOUT, &payload).await;
-                reader.next().await.unwrap();
-                sent += payload.len() as u64;
-                output.confirm("r", &Offsets { stdout: sent, ..Offsets::default() });
-                assert!(output.kept_bytes() < 3 * payload.len(), "{} kept", output.kept_bytes());
-            }
-            // Lost on its way: it comes back for what it has not confirmed.
-            output.deliver(STDOUT, b"lost").await;
-            assert_eq!(next_text(&reader).await, b"lost");
-            let received = Position { offsets: Offsets { stdout: sent, ..Offsets::default() }, dropped: 0 };
-            let again = output.attach(&Attachment { received: Some(received), ..attachment });
-            assert_eq!(next_text(&again).await, b"lost");
-            assert_eq!(again.start().dropped, 0);
         });
     }
 

@@ -161,12 +161,7 @@ impl Ring {
 
     /// Forgets what somebody has got.
     pub fn discard_handed(&mut self) {
-        self.discard_until(self.unhanded().total());
-    }
-
-    /// Forgets what lies before this many bytes of all kinds.
-    pub fn discard_until(&mut self, total: u64) {
-        let mut left = total.min(self.end.total()).saturating_sub(self.begin.total()) as usize;
+        let mut left = (self.unhanded().total() - self.begin.total()) as usize;
         while left > 0 {
             left -= self.drop_oldest(left);
         }

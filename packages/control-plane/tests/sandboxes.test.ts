@@ -54,7 +54,7 @@ describe('create', () => {
     expect(sandbox).toMatchObject({ cpuCores: 0.5, memoryGB: 0.1, effective: { vcpus: 1, memoryMiB: 256 } });
     expect(world.node.sandboxes.get(sandbox.id)?.spec).toMatchObject({
       cpuLimit: 0.5,
-      diskBytes: 512 * 1024 * 1024,
+      diskBytes: 1024 ** 3,
     });
   });
 
