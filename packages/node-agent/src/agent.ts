@@ -44,7 +44,7 @@ export async function startNodeAgent(
   await mkdir(options.dataFolder, { recursive: true, mode: 0o711 });
   const records = new RecordFolder(folder('sandboxes'));
   // Refuses records of a newer version before anything is touched.
-  await records.readAll();
+  const found = await records.readAll();
   const verifier = await TokenVerifier.open(options.publicKeyPath);
   const driver = createDriver(options, folder('vmm'));
   const info = await driver.describe();
@@ -67,7 +67,7 @@ export async function startNodeAgent(
     },
     log,
   );
-  await sandboxes.open();
+  await sandboxes.open(found);
   const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes, records });
   const server = createNodeServer({
     sandboxes,

@@ -29,10 +29,10 @@ export class RootfsStore {
     private readonly user: ChildUser | undefined,
   ) {}
 
-  /** Bytes on disk and of the file system; undefined if it is not built. */
-  async find(key: string): Promise<{ diskBytes: number; sizeBytes: number } | undefined> {
+  /** Bytes on disk; undefined if it is not built. */
+  async find(key: string): Promise<{ diskBytes: number } | undefined> {
     const found = await stat(this.files.rootfs(key)).catch(() => undefined);
-    return found && { diskBytes: found.blocks * 512, sizeBytes: found.size };
+    return found && { diskBytes: found.blocks * 512 };
   }
 
   /** True while a build of it runs. */

@@ -32,6 +32,12 @@ export class RecordFormError extends Error {
   override name = 'RecordFormError';
 }
 
+/** All records, and the names of folders without one (a start that never got that far). */
+export interface FoundRecords {
+  records: SandboxRecord[];
+  strays: string[];
+}
+
 /** The folder of all sandboxes of a node: one folder each, with `record.json`, `start.log` and `m/`, the machine's own. */
 export class RecordFolder {
   constructor(readonly root: string) {}
@@ -57,10 +63,10 @@ export class RecordFolder {
   }
 
   /**
-   * All records, and the names of folders without one (a start that never got that far).
+   * Reads them.
    * @throws RecordFormError
    */
-  async readAll(): Promise<{ records: SandboxRecord[]; strays: string[] }> {
+  async readAll(): Promise<FoundRecords> {
     await mkdir(this.root, { recursive: true, mode: 0o711 });
     const records: SandboxRecord[] = [];
     const strays: string[] = [];

@@ -6,7 +6,7 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import type { Logger } from 'pino';
-import type { SandboxRecord } from './record.js';
+import type { FoundRecords, SandboxRecord } from './record.js';
 import { ReportHub } from './report-hub.js';
 import { Sandbox } from './sandbox.js';
 import type { StartParts } from './start-steps.js';
@@ -32,9 +32,12 @@ export class Sandboxes {
     private readonly log: Logger,
   ) {}
 
-  /** Adopts, restarts, reaps. After it no process or network of an earlier run is left that no sandbox here names. */
-  async open(): Promise<void> {
-    const { records, strays } = await this.parts.records.readAll();
+  /**
+   * Adopts, restarts, reaps. After it no process or network of an earlier run is left that no sandbox here names.
+   * @param found what the folder of records holds, if it was read already
+   */
+  async open(found?: FoundRecords): Promise<void> {
+    const { records, strays } = found ?? (await this.parts.records.readAll());
     const pending: Sandbox[] = [];
     const adoptions: Promise<void>[] = [];
     for (const record of records) {
