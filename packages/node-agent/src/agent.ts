@@ -90,7 +90,7 @@ export async function startNodeAgent(
       server.closeAllConnections();
       if (mode === 'remove') {
         await sandboxes.endAll('Sandlot was stopped on this host.');
-        await cpuLimits.reap(new Set());
+        await cpuLimits.reap(() => false);
       } else sandboxes.detachAll();
       // A build holds a network of its own.
       await templates.close();

@@ -54,14 +54,15 @@ export class CpuLimits {
     await rmdir(join(this.kind.root, this.group, sandboxId)).catch(() => {});
   }
 
-  /** Removes the groups of sandboxes that are not in `keep`, and the instance's own when it is empty. */
-  async reap(keep: Set<string>): Promise<void> {
+  /** Removes the groups of sandboxes that are not kept, and the instance's own when it is empty. */
+  async reap(isKept: (sandboxId: string) => boolean): Promise<void> {
     if (!this.kind) return;
     const root = join(this.kind.root, this.group);
     for (const entry of await readdir(root, { withFileTypes: true }).catch(() => [])) {
-      if (entry.isDirectory() && !keep.has(entry.name)) await rmdir(join(root, entry.name)).catch(() => {});
+      if (entry.isDirectory() && !isKept(entry.name)) await rmdir(join(root, entry.name)).catch(() => {});
     }
-    if (keep.size === 0) await rmdir(root).catch(() => {});
+    // Refused while there is a group in it.
+    await rmdir(root).catch(() => {});
   }
 }
 

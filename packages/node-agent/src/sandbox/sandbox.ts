@@ -34,6 +34,8 @@ export class Sandbox {
   #ending: Promise<void> | undefined;
   #timeouts: Timeouts | undefined;
   #startLog: StartLog | undefined;
+  /** From the beginning of a start to its end here; not for what an earlier node agent began. */
+  #atWork = false;
   #detached = false;
   #saving: Promise<void> = Promise.resolve();
 
@@ -74,8 +76,14 @@ export class Sandbox {
     return this.record.shell ?? '/bin/sh';
   }
 
+  /** Whether this process may be its machine: the one that runs, or one of a start under way, which only it may end. */
+  ownsProcess(pid: number): boolean {
+    return this.#started ? this.#started.machine.handle.pid === pid : this.#atWork;
+  }
+
   /** Begins the start; progress is in the reports. */
   begin(): void {
+    this.#atWork = true;
     this.#starting = this.#start();
   }
 
@@ -262,6 +270,7 @@ export class Sandbox {
       this.#log.error({ err: error, step: name }, 'undoing a step failed; reconciling will try again');
     }
     this.#started = undefined;
+    this.#atWork = false;
     delete this.record.machine;
     delete this.record.network;
     delete this.record.report.stage;

@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -42,4 +43,39 @@ it('a sandbox whose record could not be written is not here: the same request be
   records.write = write;
   await sandboxes.put(spec);
   await expect.poll(() => sandboxes.get('sb1')?.report.imageBuildId).toMatch(/^build-/);
+});
+
+/** A process that looks like the machine of a sandbox: what it is told apart by is its command line. */
+function pretendMachine(sandboxId: string) {
+  const args = ['-e', 'setInterval(() => {}, 1000)', `unix:${join(root, sandboxId, 'm')}/qmp.sock`];
+  const child = spawn(process.execPath, args, { argv0: 'qemu-system-x86_64', stdio: 'ignore' });
+  children.push(child);
+  return { ended: new Promise((resolve) => child.once('exit', (_, signal) => resolve(signal))), child };
+}
+const children: ReturnType<typeof spawn>[] = [];
+afterEach(() => {
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+});
+
+it('a reap ends the machine of nobody, and spares one whose start is under way', async () => {
+  const sandboxes = new Sandboxes(parts(new RecordFolder(root)), log);
+  await sandboxes.put(spec);
+  const starting = pretendMachine('sb1');
+  const nobodys = pretendMachine('sb2');
+  await sandboxes.reap();
+  expect(await nobodys.ended).toBe('SIGKILL');
+  expect(starting.child.exitCode).toBeNull();
+  expect(starting.child.signalCode).toBeNull();
+});
+
+it('a machine that an earlier node agent began and did not record is ended before its start begins again', async () => {
+  const records = new RecordFolder(root);
+  await records.write({
+    form: 1,
+    spec,
+    report: { sandboxId: 'sb1', generation: 1, state: 'starting', timings: {} },
+  });
+  const left = pretendMachine('sb1');
+  await new Sandboxes(parts(records), log).open();
+  expect(await left.ended).toBe('SIGKILL');
 });

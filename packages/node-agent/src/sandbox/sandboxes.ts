@@ -60,20 +60,24 @@ export class Sandboxes {
     for (const sandbox of pending) sandbox.begin();
   }
 
-  /** Ends every machine and removes every network, hold and limit that no sandbox of ours names. */
+  /**
+   * Ends every machine and removes every network, hold and limit that no sandbox of ours names. Starts go on
+   * meanwhile, so each is asked about when it has been seen, never before.
+   */
   async reap(): Promise<void> {
-    const known = new Set(
-      [...this.#all.values()].map((sandbox) => sandbox.report.pid).filter((pid) => pid !== undefined),
+    const killed = await killStrayMachines(
+      this.parts.records.root,
+      (id, pid) => this.#all.get(id)?.ownsProcess(pid) ?? false,
     );
-    const killed = await killStrayMachines(this.parts.records.root, known);
     if (killed.length > 0) this.log.warn({ pids: killed }, 'ended machines that belong to no sandbox');
-    const live = new Set(
-      [...this.#all.values()].filter((sandbox) => !isOver(sandbox.report)).map(({ id }) => id),
-    );
+    const isLive = (id: string) => {
+      const sandbox = this.#all.get(id);
+      return sandbox !== undefined && !isOver(sandbox.report);
+    };
     for (const holder of await this.parts.images.holders()) {
-      if (!live.has(holder)) await this.parts.images.release(holder);
+      if (!isLive(holder)) await this.parts.images.release(holder);
     }
-    await this.parts.cpuLimits.reap(live);
+    await this.parts.cpuLimits.reap(isLive);
     await this.parts.networks.reap();
   }
 

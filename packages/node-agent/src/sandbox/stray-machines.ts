@@ -6,14 +6,22 @@ import { readdir, readFile } from 'node:fs/promises';
 
 const killWaitMs = 5_000;
 
-/** Kills every process whose arguments name a path below `root`, except the known ones, ourselves and our parent. @returns their pids */
-export async function killStrayMachines(root: string, known: Set<number>): Promise<number[]> {
+/**
+ * Kills every machine whose arguments name a sandbox's folder below `root`, unless it may be that sandbox's.
+ * @param isOwned asked when the process has been seen: whose start is under way at that moment owns what it has made
+ * @returns pids of the killed
+ */
+export async function killStrayMachines(
+  root: string,
+  isOwned: (sandboxId: string, pid: number) => boolean,
+): Promise<number[]> {
   const strays: number[] = [];
   for (const name of await readdir('/proc')) {
     const pid = Number(name);
-    if (!Number.isInteger(pid) || pid === process.pid || pid === process.ppid || known.has(pid)) continue;
+    if (!Number.isInteger(pid) || pid === process.pid || pid === process.ppid) continue;
     const args = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).split('\0');
-    if (isMachine(args, root)) strays.push(pid);
+    const sandboxId = sandboxOf(args, root);
+    if (sandboxId !== undefined && !isOwned(sandboxId, pid)) strays.push(pid);
   }
   for (const pid of strays) {
     try {
@@ -29,11 +37,13 @@ export async function killStrayMachines(root: string, known: Set<number>): Promi
   return strays;
 }
 
-/** A VMM or a fake machine of ours: its program is one of these, and an argument names the folder. */
-function isMachine(args: string[], root: string): boolean {
+/** The sandbox of a VMM or a fake machine of ours: its program is one of these, and an argument names the folder. */
+function sandboxOf(args: string[], root: string): string | undefined {
   const program = (args[0] ?? '').split('/').pop() ?? '';
-  const isVmm = /^(qemu-system-|qemu-img|sandlot-agent|nsenter|setpriv)/.test(program);
-  return isVmm && args.some((arg) => arg.includes(`${root}/`));
+  if (!/^(qemu-system-|qemu-img|sandlot-agent|nsenter|setpriv)/.test(program)) return undefined;
+  const below = `${root}/`;
+  const arg = args.find((text) => text.includes(below));
+  return arg?.slice(arg.indexOf(below) + below.length).split(/[/,]/)[0];
 }
 
 function isAlive(pid: number): boolean {
