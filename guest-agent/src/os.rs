@@ -77,6 +77,17 @@ pub fn write(fd: &impl AsRawFd, buffer: &[u8]) -> io::Result<usize> {
     if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
 }
 
+/// Whether reads and writes of an open file go past the page cache. Not every file system can (EINVAL).
+pub fn set_direct(file: &impl AsRawFd, direct: bool) -> io::Result<()> {
+    // SAFETY: plain fcntl on an open descriptor.
+    unsafe {
+        let flags = check(libc::fcntl(file.as_raw_fd(), libc::F_GETFL))?;
+        let flags = if direct { flags | libc::O_DIRECT } else { flags & !libc::O_DIRECT };
+        check(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags))?;
+    }
+    Ok(())
+}
+
 /// Mounts; absent source, type or data are passed as the kernel expects them.
 pub fn mount(
     source: &str,

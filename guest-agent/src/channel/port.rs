@@ -149,6 +149,19 @@ impl Port {
     }
 }
 
+/// Reads once behind what is in the buffer. Not into zeroed memory: zeroing it takes as long as reading.
+fn read_into(fd: &OwnedFd, buffer: &mut ReadBuf<'_>) -> io::Result<usize> {
+    // SAFETY: the kernel writes into the unfilled part only, and what it has written is then initialised.
+    unsafe {
+        let room = buffer.unfilled_mut();
+        let got = libc::read(fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len());
+        let count = os::check_long(got as libc::c_long)? as usize;
+        buffer.assume_init(count);
+        buffer.advance(count);
+        Ok(count)
+    }
+}
+
 impl AsyncRead for Port {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -159,7 +172,7 @@ impl AsyncRead for Port {
         let mut got_some = false;
         loop {
             if port.readable {
-                match os::read(&port.fd, buffer.initialize_unfilled()) {
+                match read_into(&port.fd, buffer) {
                     Ok(0) => {
                         // No host and nothing buffered.
                         if got_some || port.on_hang_up == OnHangUp::End {
@@ -168,7 +181,6 @@ impl AsyncRead for Port {
                         port.readable = false;
                     }
                     Ok(count) => {
-                        buffer.advance(count);
                         if count >= PAGE_BYTES && buffer.remaining() >= PAGE_BYTES {
                             got_some = true;
                             continue;

@@ -71,7 +71,7 @@ pub async fn get_file(agent: Rc<Agent>, query: &Query, answer: Answer) {
     let headers =
         [("sandlot-file-size", window.size.to_string()), ("sandlot-file-offset", window.offset.to_string())];
     if let Ok(stream) = answer.stream(&headers) {
-        transfer::send(stream, move |out| window.send_to(out)).await;
+        transfer::send(stream, move |out| window.send_to(|piece| out.send_piece(piece))).await;
     }
 }
 

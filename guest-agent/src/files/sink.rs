@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 
 use bytes::Bytes;
 
@@ -76,7 +75,7 @@ impl<'a> Sink<'a> {
             let cached_left = CACHED_BYTES.saturating_sub(self.written);
             if cached_left == 0 && !self.direct_refused {
                 // Not every file system can (EINVAL): then all of it goes through the cache.
-                match set_direct(self.file, true) {
+                match os::set_direct(self.file, true) {
                     Ok(()) => self.direct = Some(Block::new()),
                     Err(_) => self.direct_refused = true,
                 }
@@ -94,22 +93,12 @@ impl<'a> Sink<'a> {
     pub fn finish(mut self) -> io::Result<u64> {
         if let Some(block) = self.direct.take() {
             // The last block is not a whole one.
-            set_direct(self.file, false)?;
+            os::set_direct(self.file, false)?;
             self.file.write_all(block.content())?;
             self.written += block.filled as u64;
         }
         Ok(self.written)
     }
-}
-
-fn set_direct(file: &File, direct: bool) -> io::Result<()> {
-    // SAFETY: plain fcntl on an open descriptor.
-    unsafe {
-        let flags = os::check(libc::fcntl(file.as_raw_fd(), libc::F_GETFL))?;
-        let flags = if direct { flags | libc::O_DIRECT } else { flags & !libc::O_DIRECT };
-        os::check(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

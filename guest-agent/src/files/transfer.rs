@@ -11,28 +11,31 @@ use tokio::sync::mpsc;
 use crate::http::body::{self, StreamGone};
 use crate::http::error::CallError;
 
-/// Received pieces (at most 32 KiB each) that may wait for the disk: less than a stream's window.
-const RECEIVE_QUEUE: usize = 4;
+/// Received bytes are handed to the disk's thread in batches of at least this: each handing over costs two
+/// changes between threads, which an emulated processor pays for dearly (28,000 of them in 256 MiB by single
+/// frames). With what is written meanwhile it must be less than a stream's window.
+const RECEIVE_BATCH_BYTES: usize = 256 * 1024;
 /// Pieces to send that may wait for the host.
 const SEND_QUEUE: usize = 2;
 /// Bytes of one piece to send.
 const SEND_PIECE_BYTES: usize = 128 * 1024;
 
-enum Piece {
-    Bytes(Bytes),
+enum Batch {
+    Pieces(Vec<Bytes>),
     End,
 }
 
 /// A request body for blocking code. A body that broke off is an error, never a short file.
 pub struct BodyReader {
-    pieces: mpsc::Receiver<Piece>,
+    batches: mpsc::Receiver<Batch>,
+    batch: std::vec::IntoIter<Bytes>,
     current: Bytes,
     ended: bool,
 }
 
 impl BodyReader {
-    fn new(pieces: mpsc::Receiver<Piece>) -> BodyReader {
-        BodyReader { pieces, current: Bytes::new(), ended: false }
+    fn new(batches: mpsc::Receiver<Batch>) -> BodyReader {
+        BodyReader { batches, batch: Vec::new().into_iter(), current: Bytes::new(), ended: false }
     }
 
     /// The next piece as it came; `None` at the end.
@@ -40,16 +43,20 @@ impl BodyReader {
         if !self.current.is_empty() {
             return Ok(Some(std::mem::take(&mut self.current)));
         }
-        if self.ended {
-            return Ok(None);
-        }
-        match self.pieces.blocking_recv() {
-            Some(Piece::Bytes(bytes)) => Ok(Some(bytes)),
-            Some(Piece::End) => {
-                self.ended = true;
-                Ok(None)
+        loop {
+            if let Some(piece) = self.batch.next() {
+                return Ok(Some(piece));
             }
-            None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the upload was broken off")),
+            if self.ended {
+                return Ok(None);
+            }
+            match self.batches.blocking_recv() {
+                Some(Batch::Pieces(pieces)) => self.batch = pieces.into_iter(),
+                Some(Batch::End) => self.ended = true,
+                None => {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the upload was broken off"));
+                }
+            }
         }
     }
 }
@@ -73,19 +80,25 @@ pub async fn receive<T: Send + 'static>(
     request: &mut RecvStream,
     work: impl FnOnce(BodyReader) -> Result<T, CallError> + Send + 'static,
 ) -> Result<T, CallError> {
-    let (sender, receiver) = mpsc::channel(RECEIVE_QUEUE);
+    let (sender, receiver) = mpsc::channel(1);
     let mut worker = tokio::task::spawn_blocking(move || work(BodyReader::new(receiver)));
     let feeding = async {
+        let (mut pieces, mut bytes) = (Vec::new(), 0);
         while let Some(chunk) = request.data().await {
             let Ok(chunk) = chunk else { return };
-            let length = chunk.len();
-            if sender.send(Piece::Bytes(chunk)).await.is_err() {
-                break;
+            bytes += chunk.len();
+            pieces.push(chunk);
+            if bytes < RECEIVE_BATCH_BYTES {
+                continue;
+            }
+            if sender.send(Batch::Pieces(std::mem::take(&mut pieces))).await.is_err() {
+                return;
             }
             // Only now: what waits for the disk keeps its part of the window.
-            let _ = request.flow_control().release_capacity(length);
+            let _ = request.flow_control().release_capacity(std::mem::take(&mut bytes));
         }
-        let _ = sender.send(Piece::End).await;
+        let _ = sender.send(Batch::Pieces(pieces)).await;
+        let _ = sender.send(Batch::End).await;
         drop(sender);
     };
     let early = tokio::select! {

@@ -8,10 +8,12 @@ import http2 from 'node:http2';
 import net from 'node:net';
 import type { GuestPorts } from '@sandlot/vmm';
 
-/** Flow control windows and frame size, bytes; the guest uses the same. Smaller windows shorten the wait of a small call beside a bulk transfer. */
-const streamWindowBytes = 256 * 1024;
-const connectionWindowBytes = 1024 * 1024;
+/** Flow control windows and frame size, bytes; the guest uses the same and says why (`channel/connection.rs`). */
+const streamWindowBytes = 1024 * 1024;
+const connectionWindowBytes = 4 * streamWindowBytes;
 const maxFrameBytes = 32_759;
+/** Streams whose reader is slow keep a window each; Node refuses new streams beyond this. */
+const maxSessionMemoryMB = 256;
 /** First wait for SYNC; doubled with each try, because a busy host makes a guest slow, and each RESET costs it work again. */
 const firstSyncTimeoutMs = 1_000;
 
@@ -95,7 +97,7 @@ export class GuestChannel {
     await synced;
     const session = http2.connect('http://guest', {
       createConnection: () => data,
-      maxSessionMemory: 64,
+      maxSessionMemory: maxSessionMemoryMB,
       settings: { initialWindowSize: streamWindowBytes, maxFrameSize: maxFrameBytes, enablePush: false },
     });
     // A session that was closed before it says that it is connected has no window any more.
