@@ -1,7 +1,8 @@
 /**
- * Three sets of tests. `parts`: beside the code of a package, and the checks of the house; files run side
+ * Four sets of tests. `parts`: beside the code of a package, and the checks of the house; files run side
  * by side. `whole`: real servers and machines under tests/; tools/test.sh runs them one file at a time.
- * `long`: what takes too long for every change; tools/test-long.sh runs it. See docs/testing.md.
+ * `long` and `clients` (Prime's real clients): what takes too long for every change; tools/test-long.sh runs them.
+ * See docs/testing.md.
  */
 import { defineConfig } from 'vitest/config';
 
@@ -25,10 +26,11 @@ export default defineConfig({
           ...limits,
           name: 'whole',
           include: ['tests/**/*.test.ts'],
-          exclude: ['tests/long/**', 'tests/bench/**', '**/node_modules/**'],
+          exclude: ['tests/long/**', 'tests/clients/**', 'tests/bench/**', '**/node_modules/**'],
         },
       },
       { test: { ...limits, name: 'long', include: ['tests/long/**/*.test.ts'] } },
+      { test: { ...limits, name: 'clients', include: ['tests/clients/**/*.test.ts'] } },
     ],
   },
 });

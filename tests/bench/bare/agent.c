@@ -90,8 +90,9 @@ static void do_exec(int port, const char *line) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, 0);
+    /* LANG as the image says: without it bash loads no locale. */
     execle("/bin/bash", "bash", "-c", line, (char *)0,
-           (char *[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", 0});
+           (char *[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", 0});
     _exit(98);
   }
   close(output[1]);

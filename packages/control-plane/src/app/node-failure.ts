@@ -8,6 +8,7 @@ const codes: Readonly<Record<number, ErrorCode>> = {
   404: 'NOT_FOUND',
   409: 'CONFLICT',
   422: 'INVALID_REQUEST',
+  507: 'STORAGE_FULL',
 };
 
 /** Awaits a call to a node; its failure becomes an {@link AppError}. `what` completes "Could not …". */

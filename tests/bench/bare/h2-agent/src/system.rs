@@ -72,6 +72,8 @@ pub fn run(line: &str) -> (Vec<u8>, i32) {
             "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         )
         .env("HOME", "/root")
+        // As the image says; without it bash loads no locale.
+        .env("LANG", "C.UTF-8")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn();
