@@ -14,4 +14,5 @@ trap './bin/sandlot down >&2' EXIT
   --cpu-overcommit 64 --memory-overcommit 16 --disk-overcommit 100 >&2 || exit 1
 ./bin/sandlot image inspect python:3.11-slim >/dev/null 2>&1 ||
   ./bin/sandlot image import .cache/images/python-3.11-slim.tar python:3.11-slim >&2 || exit 1
-node tests/bench/run.mjs ${1:+"$1"}
+# The flag: group churn talks to the inspectors of our daemons.
+node --experimental-websocket --no-warnings tests/bench/run.mjs ${1:+"$1"}

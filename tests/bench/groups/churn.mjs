@@ -1,10 +1,11 @@
 // Group `churn`: 200 create/delete cycles leave no process, file, descriptor, and no memory behind.
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { collectGarbage } from '../product/collect.mjs';
 import { countDescriptors, listTree, readPssMiB } from '../product/processes.mjs';
 import { timeFirstExec } from '../product/server.mjs';
 
-/** Caches and heaps fill and pools reach their size before the count begins. */
+/** Caches fill and pools reach their size before the count begins. */
 const warmCycles = 100;
 /** Kept connections that nobody uses close after some seconds. */
 const settleMs = 12_000;
@@ -19,7 +20,7 @@ export async function measure({ server, image, onFigure }) {
     const { machines } = await server.json('GET', '/api/v1/status');
     return {
       processes: trees.length + machines.length,
-      files: countFiles(server.status.data_folder ?? server.status.dataFolder),
+      files: listFiles(server.status.data_folder ?? server.status.dataFolder),
       descriptors: countDescriptors(trees),
     };
   };
@@ -29,10 +30,16 @@ export async function measure({ server, image, onFigure }) {
   for (let done = 0; done < cycles; done += 20) {
     await cycle(server, image, 20);
     // Of the daemons alone: what they start for a moment is no growth.
-    memory.push([done + 20, readPssMiB(server.status.processes.map(({ pid }) => pid)) * 1024]);
+    const daemons = server.status.processes.map(({ pid }) => pid);
+    for (const pid of daemons) await collectGarbage(pid);
+    memory.push([done + 20, readPssMiB(daemons) * 1024]);
   }
   const after = await look();
-  for (const what of ['processes', 'files', 'descriptors']) {
+  const known = new Set(before.files);
+  const made = after.files.filter((file) => !known.has(file));
+  if (made.length > 0) console.error(`files that were not there before: ${made.join(' ')}`);
+  onFigure('churn-200-files', { product: Math.max(0, after.files.length - before.files.length) });
+  for (const what of ['processes', 'descriptors']) {
     onFigure(`churn-200-${what}`, { product: Math.max(0, after[what] - before[what]) });
   }
   onFigure('churn-200-memory-slope', { product: Math.max(0, slope(memory)) });
@@ -47,7 +54,7 @@ async function cycle(server, image, count) {
 }
 
 /** Files below the data folder, without the database's own and logs, which only append. */
-function countFiles(folder) {
+function listFiles(folder) {
   const found = execFileSync(
     'find',
     [folder, '-xdev', '-type', 'f', '-not', '-path', '*/logs/*', '-not', '-name', '*.db-*'],
@@ -56,7 +63,7 @@ function countFiles(folder) {
       maxBuffer: 256 * 1024 ** 2,
     },
   );
-  return found.split('\n').length - 1;
+  return found.trim().split('\n');
 }
 
 /** Least squares. */

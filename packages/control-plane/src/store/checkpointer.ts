@@ -30,6 +30,8 @@ const { statSync } = require('node:fs');
 const Database = createRequire(workerData.base)('better-sqlite3');
 const everyMs = 1000, leastBytes = 8 * 1024 * 1024;
 const db = new Database(workerData.file, { timeout: 5000 });
+// Opens all its files now: what a process has open should not depend on when it first had work.
+db.pragma('user_version');
 let failed = false;
 setInterval(() => {
   let size = 0;
