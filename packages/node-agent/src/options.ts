@@ -1,6 +1,6 @@
 /** The node agent's command line. Read by `main.ts`; `sandlot up` writes it. */
 import { parseArgs } from 'node:util';
-import { parseCidr } from './network/policy/ipv4.js';
+import { parseCidr } from '@sandlot/protocol';
 
 /** Everything that can be set. */
 export interface NodeAgentOptions {

@@ -1,6 +1,7 @@
 /** Everything that crosses a wire, and the pure checks of how it is written. Other packages import from here; no other logic lives in this package. */
 export * from './account.js';
 export * from './egress.js';
+export * from './egress-entries.js';
 export * from './endings.js';
 export * from './errors.js';
 export * from './gateway.js';
@@ -8,6 +9,7 @@ export * from './gen/command_session_pb.js';
 export * from './guest-api.js';
 export * from './image.js';
 export * from './image-reference.js';
+export * from './ipv4.js';
 export * from './node-api.js';
 export * from './not-yet.js';
 export * from './openapi.js';

@@ -1,6 +1,12 @@
 /** From the two lists of a request to a network policy in canonical form. Used by create and by the policy route. Pure. */
-import type { EgressPolicy, SchemaIssue } from '@sandlot/protocol';
-import { canonicalEntry, checkForList, EgressEntryError } from '../domain/egress.js';
+import {
+  checkEgressEntry,
+  EgressEntryError,
+  type EgressPolicy,
+  formatEgressEntry,
+  parseEgressEntry,
+  type SchemaIssue,
+} from '@sandlot/protocol';
 
 /** The policy; what is wrong is added to `issues`. `names` are the request's names of the lists. */
 export function buildPolicy(
@@ -30,9 +36,9 @@ function canonical(
   const result = new Set<string>();
   for (const [index, entry] of entries.entries())
     try {
-      const written = canonicalEntry(entry);
-      checkForList(written, list);
-      result.add(written);
+      const parsed = parseEgressEntry(entry);
+      checkEgressEntry(parsed, list);
+      result.add(formatEgressEntry(parsed));
     } catch (error) {
       if (!(error instanceof EgressEntryError)) throw error;
       issues.push({ param: `${param}.${index}`, details: `${error.message}.` });

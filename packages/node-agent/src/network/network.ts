@@ -5,6 +5,6 @@
  */
 export * from './contract.js';
 export * from './network-probes.js';
-export { formatEgressEntry, parseEgressPolicy } from './policy/egress-entries.js';
+export { parseEgressPolicy } from './policy/egress-policy.js';
 export { openTapNetworks, type TapNetworkOptions } from './tap-networks.js';
 export { openUserNetworks, type UserNetworkOptions } from './user-networks.js';

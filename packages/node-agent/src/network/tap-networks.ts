@@ -5,10 +5,10 @@
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { type Cidr, containsCidr, parseCidr } from '@sandlot/protocol';
 import { NetworkError, type NetworkHandle, type Networks, type SandboxNetwork } from './contract.js';
 import { DnsProxy } from './dns/dns-proxy.js';
 import type { EgressSurroundings } from './policy/egress-plan.js';
-import { type Cidr, containsCidr, parseCidr } from './policy/ipv4.js';
 import { neverReachable } from './policy/ranges.js';
 import { type FoundEgress, freshEgress, readEgress } from './tap/found-egress.js';
 import { HostSetup } from './tap/host-setup.js';

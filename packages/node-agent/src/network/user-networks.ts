@@ -6,7 +6,7 @@
 import type { EgressPolicy } from '@sandlot/protocol';
 import type { MachineNetwork, RunAs } from '@sandlot/vmm';
 import { NetworkError, type NetworkHandle, type Networks, type SandboxNetwork } from './contract.js';
-import { parseEgressPolicy } from './policy/egress-entries.js';
+import { parseEgressPolicy } from './policy/egress-policy.js';
 
 /** How user networks behave. */
 export interface UserNetworkOptions {

@@ -2,9 +2,10 @@
  * The decisions of the DNS proxy, apart from its sockets: what to do with a question, and what to leave of an
  * answer. Pure; called by `dns-answering.ts`.
  */
+
+import { parseIpv4 } from '@sandlot/protocol';
 import type { Answer, Packet, Question, StringAnswer } from 'dns-packet';
-import { matchesName, normalizeName } from '../policy/egress-entries.js';
-import { parseIpv4 } from '../policy/ipv4.js';
+import { matchesName, normalizeName } from '../policy/egress-policy.js';
 import { mayBeAdmitted } from '../policy/ranges.js';
 import type { ResolvedAddress, SourcePolicy } from './dns-messages.js';
 

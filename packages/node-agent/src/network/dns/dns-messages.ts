@@ -2,8 +2,9 @@
  * What the node agent and its DNS proxy process say to each other over the IPC channel. The proxy has no
  * rights: it can only ask for addresses to be admitted, and the node agent checks each (`dns-proxy.ts`).
  */
+
+import type { Cidr } from '@sandlot/protocol';
 import type { NamePolicy } from '../policy/egress-plan.js';
-import type { Cidr } from '../policy/ipv4.js';
 
 /** First message to the proxy. */
 export interface DnsProxyConfig {

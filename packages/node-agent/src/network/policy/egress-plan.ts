@@ -9,15 +9,16 @@
  */
 import { createHash } from 'node:crypto';
 import {
+  type Cidr,
   type CidrEntry,
+  containsCidr,
   type EgressEntry,
+  formatCidr,
   formatEgressEntry,
-  matchesName,
   type NameEntry,
-  type ParsedPolicy,
   type PortRange,
-} from './egress-entries.js';
-import { type Cidr, containsCidr, formatCidr } from './ipv4.js';
+} from '@sandlot/protocol';
+import { matchesName, type ParsedPolicy } from './egress-policy.js';
 import { isPrivate, privateRanges, type Reachability } from './ranges.js';
 
 /** What of the instance a plan depends on. */

@@ -2,8 +2,14 @@
  * The address ranges that egress rules treat specially. Pure; used by the policy plan, the rule sets and
  * the check of DNS answers.
  */
-import { neverReachableRanges } from '@sandlot/protocol';
-import { type Cidr, containsAddress, containsCidr, overlaps, parseCidr } from './ipv4.js';
+import {
+  type Cidr,
+  containsAddress,
+  containsCidr,
+  neverReachableRanges,
+  overlaps,
+  parseCidr,
+} from '@sandlot/protocol';
 
 /** Where every instance on a host takes its own /20 from. */
 export const instanceRange: Cidr = mustParse('10.77.0.0/16');

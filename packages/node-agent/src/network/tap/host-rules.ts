@@ -3,8 +3,8 @@
  * by `host-setup.ts`. Every pattern carries the instance id, so tables of several instances do not meet.
  */
 
+import { type Cidr, formatCidr } from '@sandlot/protocol';
 import { mergeRanges } from '../policy/egress-plan.js';
-import { type Cidr, formatCidr } from '../policy/ipv4.js';
 import type { InstanceLayout } from './layout.js';
 
 /** What the table depends on beside the layout. */

@@ -2,7 +2,7 @@
  * The host's side of one instance: service address, forwarding, nft table. Owned by `../tap-networks.ts`. What
  * it changes it puts back in `remove`; after a crash `apply` finds it and goes on.
  */
-import type { Cidr } from '../policy/ipv4.js';
+import type { Cidr } from '@sandlot/protocol';
 import { releaseForwarding, requireForwarding } from './forwarding.js';
 import { writeHostRules } from './host-rules.js';
 import type { InstanceLayout } from './layout.js';

@@ -2,8 +2,9 @@
  * Names, addresses and uids of one instance: all follow from its id, its /20 and an index. Pure; used by
  * everything in this folder.
  */
+
+import { type Cidr, containsCidr, formatIpv4, parseCidr } from '@sandlot/protocol';
 import { NetworkError } from '../contract.js';
-import { type Cidr, containsCidr, formatIpv4, parseCidr } from '../policy/ipv4.js';
 import { instanceRange } from '../policy/ranges.js';
 
 /** Bits of an instance's subnet: 4,096 addresses. */

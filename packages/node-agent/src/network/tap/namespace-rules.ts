@@ -2,9 +2,10 @@
  * What is loaded into one sandbox's namespace: the rules with policy "none", and the lines for `ip -batch`.
  * Pure; carried out by `namespaces.ts`. What each rule is for: `../README.md`.
  */
+
+import { type Cidr, formatCidr } from '@sandlot/protocol';
 import { guestAddresses } from '../contract.js';
 import { mergeRanges } from '../policy/egress-plan.js';
-import { type Cidr, formatCidr } from '../policy/ipv4.js';
 import type { NetworkNames } from './layout.js';
 
 /** What the rules depend on beside the names. */

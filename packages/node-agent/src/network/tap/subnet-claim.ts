@@ -4,8 +4,8 @@
  */
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { type Cidr, formatCidr, overlaps, parseCidr } from '@sandlot/protocol';
 import { NetworkError } from '../contract.js';
-import { type Cidr, formatCidr, overlaps, parseCidr } from '../policy/ipv4.js';
 import { parseSubnet, slotCount, subnetOfSlot } from './layout.js';
 import { readNamespaceNames } from './namespaces.js';
 import { isAlive, markSelf, type ProcessMark, withLock } from './run-folder.js';

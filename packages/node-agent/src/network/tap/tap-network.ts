@@ -3,11 +3,10 @@
  * all changes of one namespace go through one queue here.
  */
 import { readFile, rename, writeFile } from 'node:fs/promises';
-import type { EgressPolicy } from '@sandlot/protocol';
+import { type EgressPolicy, parseIpv4 } from '@sandlot/protocol';
 import type { MachineNetwork, RunAs } from '@sandlot/vmm';
 import { NetworkError, type NetworkHandle, type SandboxNetwork } from '../contract.js';
 import type { ResolvedAddress, SourcePolicy } from '../dns/dns-messages.js';
-import { matchesName, normalizeName, parseEgressPolicy } from '../policy/egress-entries.js';
 import {
   type Admission,
   type EgressPlan,
@@ -17,7 +16,7 @@ import {
   writeAdmissions,
   writeEgress,
 } from '../policy/egress-plan.js';
-import { parseIpv4 } from '../policy/ipv4.js';
+import { matchesName, normalizeName, parseEgressPolicy } from '../policy/egress-policy.js';
 import { mayBeAdmitted } from '../policy/ranges.js';
 import { AdmittedNames } from './admitted-names.js';
 import type { FoundEgress } from './found-egress.js';

@@ -1,5 +1,5 @@
+import { parseCidr } from '@sandlot/protocol';
 import { describe, expect, it } from 'vitest';
-import { parseCidr } from '../policy/ipv4.js';
 import { neverReachable } from '../policy/ranges.js';
 import { AdmittedNames } from './admitted-names.js';
 import { readEgress } from './found-egress.js';

@@ -1,6 +1,6 @@
 /**
- * IPv4 addresses and CIDR ranges as plain numbers: the arithmetic below the egress policy, the address plan
- * and the DNS proxy. Pure.
+ * IPv4 addresses and CIDR ranges as plain numbers: the arithmetic below the entries of egress lists, and the node
+ * agent's policies, address plan and DNS proxy. Pure.
  */
 
 /** A range of addresses; `base` has all bits beyond `bits` cleared. */

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { canonicalEntries, canonicalEntry, checkForList, EgressEntryError } from './egress.js';
-import { effectiveShape } from './shape.js';
+import { checkEgressEntry, EgressEntryError, formatEgressEntry, parseEgressEntry } from './egress-entries.js';
+
+const canonicalEntry = (entry: string): string => formatEgressEntry(parseEgressEntry(entry));
 
 it.each([
   ['PyPI.org', 'pypi.org'],
@@ -16,6 +17,9 @@ it.each([
   ['1.2.3.0/24:1000-2000', '1.2.3.0/24:1000-2000'],
   ['a:80-80', 'a:80'],
   ['_dmarc.example.org', '_dmarc.example.org'],
+  ['*.Example.org:443', '*.example.org:443'],
+  ['1.2.3.4/16:80-90', '1.2.0.0/16:80-90'],
+  ['localhost', 'localhost'],
 ])('%s becomes %s', (entry, expected) => {
   expect(canonicalEntry(entry)).toBe(expected);
   expect(canonicalEntry(expected)).toBe(expected);
@@ -47,6 +51,27 @@ it.each([
   '0x7f.1',
   '*.1.2.3.4',
   'a.1',
+  '*.*',
+  'a.*.test',
+  '*a.test',
+  'fe80::1/64',
+  'a.test:70000',
+  'a.test:http',
+  '1.2.3.999',
+  '300.1.2.3',
+  'a..test',
+  'a.test 1.2.3.4',
+  'a.test\nadd rule',
+  `${'a'.repeat(64)}.test`,
+  '01.2.3.4',
+  '1.2.3.4/08',
+  '0x7f',
+  'ex%61mple.org',
+  'example.org\\evil',
+  'example.org\u0001',
+  'b\u00fccher%2f.org',
+  'xn--a',
+  `${'a.'.repeat(150)}org`,
 ])('refuses %j', (entry) => {
   expect(() => canonicalEntry(entry)).toThrow(EgressEntryError);
 });
@@ -57,6 +82,8 @@ it('never throws anything else, and what it gives is stable', () => {
       try {
         const once = canonicalEntry(entry);
         expect(canonicalEntry(once)).toBe(once);
+        // Nothing that means something to nft.
+        expect(once).toMatch(/^[a-z0-9_*.:/-]+$/);
       } catch (error) {
         expect(error).toBeInstanceOf(EgressEntryError);
       }
@@ -64,17 +91,11 @@ it('never throws anything else, and what it gives is stable', () => {
   );
 });
 
-it('drops duplicates', () => {
-  expect(canonicalEntries(['A.org', 'a.org', '1.1.1.1', '1.1.1.1/32'])).toEqual(['a.org', '1.1.1.1/32']);
-});
-
-it.each([
-  [0.1, 0.1, { vcpus: 1, memoryMiB: 256, cpuLimit: 0.1 }],
-  [1, 1, { vcpus: 1, memoryMiB: 1024, cpuLimit: 0 }],
-  [1.5, 1.01, { vcpus: 2, memoryMiB: 1280, cpuLimit: 1.5 }],
-  [16, 64, { vcpus: 16, memoryMiB: 65_536, cpuLimit: 0 }],
-])('%d CPUs and %d GiB are booked in whole steps', (cpu, memory, expected) => {
-  expect(effectiveShape(cpu, memory, 5)).toMatchObject({ ...expected, diskGiB: 5 });
+it('names the entry and the reason, and shortens a long one', () => {
+  expect(() => parseEgressEntry('Example.org:0')).toThrow(
+    '"Example.org:0": the port must be 1-65535 or low-high',
+  );
+  expect(() => parseEgressEntry('a'.repeat(301))).toThrow(/^"a{80}…": it is longer than 300 characters$/);
 });
 
 it.each([
@@ -84,7 +105,7 @@ it.each([
   ['example.org:443', 'deny'],
 ] as const)('%s means nothing in an %s list', (entry, list) => {
   expect(canonicalEntry(entry)).toBe(entry);
-  expect(() => checkForList(entry, list)).toThrow(EgressEntryError);
+  expect(() => checkEgressEntry(parseEgressEntry(entry), list)).toThrow(EgressEntryError);
 });
 
 it.each([
@@ -94,4 +115,4 @@ it.each([
   ['10.77.0.0/16:80', 'allow'],
   ['10.0.0.0/8:80', 'deny'],
   ['example.org:443', 'allow'],
-] as const)('%s is good in an %s list', (entry, list) => checkForList(entry, list));
+] as const)('%s is good in an %s list', (entry, list) => checkEgressEntry(parseEgressEntry(entry), list));
