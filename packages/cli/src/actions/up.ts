@@ -12,10 +12,9 @@ import {
   keepOptions,
   type LocalServer,
   openNodeSocket,
-  prepareServer,
   withOptions,
+  withServer,
 } from '../up/local-server.js';
-import { withLock } from '../up/lock.js';
 import { isAlive, readReadyFile } from '../up/process-identity.js';
 import { buildRoot } from '../up/reachable-build.js';
 import { stopDaemon } from '../up/stop-daemon.js';
@@ -36,21 +35,12 @@ export async function run(context: CliContext, _args: [], options: UpOptions): P
       hint: 'Start it on a Linux machine and name it here: `sandlot config set url http://HOST:7070`.',
     });
   }
-  const kept = prepareServer(options.data ?? context.settings().data.value, context.isRoot);
-  const wanted = withOptions(kept, options as unknown as Record<string, unknown>);
-  if (wanted !== kept) await checkOptions([wanted.nodeAgent, wanted.controlPlane]);
-  const started = await withLock(
-    kept.layout.run,
+  const { server, started } = await withServer(
+    options.data ?? context.settings().data.value,
+    context.isRoot,
     (pid) => context.out.note(`waiting for another sandlot (pid ${pid}) that starts or stops this server …`),
-    () => startWhatIsMissing(context, kept, wanted, options),
+    (kept) => bringUp(context, kept, options),
   );
-  if (wanted !== kept && started.length < 2)
-    context.out.note(
-      'what was running keeps its old flags; `sandlot up --restart` with the new ones renews it',
-    );
-  const server = started.includes(wanted.controlPlane.role) ? wanted : kept;
-  const key = await ensureKey(context, server);
-  report(context, server, started, key, options);
   if (options.detach || started.length === 0) return 0;
   context.out.note('running in the foreground; Ctrl-C stops the daemons, sandboxes go on');
   const end = await supervise(context, server);
@@ -60,6 +50,25 @@ export async function run(context: CliContext, _args: [], options: UpOptions): P
       : 'the daemons were stopped from elsewhere',
   );
   return 0;
+}
+
+/** What `up` does under the lock. */
+async function bringUp(
+  context: CliContext,
+  kept: LocalServer,
+  options: UpOptions,
+): Promise<{ server: LocalServer; started: string[] }> {
+  const wanted = withOptions(kept, options as unknown as Record<string, unknown>);
+  if (wanted !== kept) await checkOptions([wanted.nodeAgent, wanted.controlPlane]);
+  const started = await startWhatIsMissing(context, kept, wanted, options);
+  if (wanted !== kept && started.length < 2)
+    context.out.note(
+      'what was running keeps its old flags; `sandlot up --restart` with the new ones renews it',
+    );
+  const server = started.includes(wanted.controlPlane.role) ? wanted : kept;
+  const key = await ensureKey(context, server);
+  report(context, server, started, key, options);
+  return { server, started };
 }
 
 /** In the order in which they are started. */

@@ -11,6 +11,7 @@ import type { DaemonSpec } from './daemon.js';
 import { type Instance, readInstance, writeInstance } from './instance.js';
 import { ensureGatewayKeys } from './keys.js';
 import { instanceIdOf, type Layout, layoutOf, makeDataFolder } from './layout.js';
+import { withLock } from './lock.js';
 import {
   controlPlaneArguments,
   defaultListen,
@@ -36,8 +37,23 @@ const nodeStartTimeoutMs = 180_000;
 const controlPlaneStartTimeoutMs = 60_000;
 
 /**
+ * Runs `work` with the server of a data folder while nobody else starts or stops it. What is kept is read under the
+ * lock: of two first `up` at once the second finds the keys and flags of the first. `onWait` is told once who holds it.
+ */
+export async function withServer<T>(
+  data: string,
+  isRoot: boolean,
+  onWait: (pid: number) => void,
+  work: (server: LocalServer) => Promise<T>,
+): Promise<T> {
+  const { run } = layoutOf(makeDataFolder(data));
+  mkdirSync(run, { recursive: true, mode: 0o700 });
+  return withLock(run, onWait, () => work(prepareServer(data, isRoot)));
+}
+
+/**
  * Makes folders, user, keys and `instance.json`, and the daemons' command lines by the flags that were
- * kept. Changes nothing that runs.
+ * kept. Changes nothing that runs. Under the lock only: see {@link withServer}.
  */
 export function prepareServer(data: string, isRoot: boolean): LocalServer {
   const real = makeDataFolder(data);

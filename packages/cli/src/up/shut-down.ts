@@ -11,8 +11,7 @@ import { startDaemon } from './daemon.js';
 import { writeInstance } from './instance.js';
 import { layoutOf } from './layout.js';
 import { findLeftovers } from './leftovers.js';
-import { type LocalServer, prepareServer } from './local-server.js';
-import { withLock } from './lock.js';
+import { type LocalServer, withServer } from './local-server.js';
 import { isAlive, readReadyFile } from './process-identity.js';
 import { removeBuildBinding } from './reachable-build.js';
 import { isHealthy, requestDaemon } from './socket-request.js';
@@ -35,10 +34,8 @@ export async function shutDown(context: CliContext, data: string): Promise<ShutD
   const report: ShutDownReport = { sandboxes: 0, nodeAgent: 'absent', controlPlane: 'absent' };
   // A folder that never had a server is not touched.
   if (!existsSync(layoutOf(data).instanceFile)) return report;
-  const server = prepareServer(data, context.isRoot);
-  const { run } = server.layout;
   const onWait = (pid: number) => context.out.note(`waiting for another sandlot (pid ${pid}) …`);
-  await withLock(run, onWait, () => endAll(context, server, report));
+  await withServer(data, context.isRoot, onWait, (server) => endAll(context, server, report));
   return report;
 }
 
