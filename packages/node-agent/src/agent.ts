@@ -16,7 +16,7 @@ import { createNodeServer } from './http/server.js';
 import { NodeMetrics } from './metrics.js';
 import type { Networks } from './network/network.js';
 import { openTapNetworks } from './network/tap-networks.js';
-import { openUserNetworks } from './network/user-networks.js';
+import { type NoTapsReason, openUserNetworks } from './network/user-networks.js';
 import { describeNode } from './node-info.js';
 import type { NodeAgentOptions } from './options.js';
 import { CpuLimits } from './sandbox/cpu-limits.js';
@@ -117,9 +117,10 @@ function openImages(options: NodeAgentOptions, root: string): Promise<ImageStore
 
 async function openNetworks(options: NodeAgentOptions, stateFolder: string): Promise<Networks> {
   const isRoot = process.getuid?.() === 0;
-  const canUseTaps = isRoot && existsSync('/dev/net/tun') && options.driver === 'qemu';
-  if (!canUseTaps) {
+  const because = whyNoTaps(options, isRoot);
+  if (because !== undefined) {
     return openUserNetworks({
+      because,
       rootlessNetwork: options.rootlessNetwork,
       ...(isRoot && options.driver === 'qemu' ? { firstUid: userNetworkUid(options.instanceId) } : {}),
     });
@@ -133,6 +134,12 @@ async function openNetworks(options: NodeAgentOptions, stateFolder: string): Pro
     ...(options.subnet ? { subnet: options.subnet } : {}),
     ...(options.runChildrenAs ? { runDnsAs: options.runChildrenAs } : {}),
   });
+}
+
+function whyNoTaps(options: NodeAgentOptions, isRoot: boolean): NoTapsReason | undefined {
+  if (options.driver === 'fake') return 'fake-machines';
+  if (!isRoot) return 'not-root';
+  return existsSync('/dev/net/tun') ? undefined : 'no-tun';
 }
 
 /** Above the uids of networks with taps (2,000,000 and up); 4,096 for each instance. */

@@ -31,7 +31,7 @@ export function addMachineCommands(parent: Command, binder: Binder): void {
       .option('--subnet <cidr>', 'addresses of the host side (a free /20 of 10.77.0.0/16)')
       .option(
         '--rootless-network',
-        "without root: network for sandboxes, which then reach this host's loopback",
+        "without root or /dev/net/tun: network for sandboxes, which then reach this host's loopback",
       )
       .addOption(new Option('--kvm <mode>', 'use KVM where it works, or never').choices(['auto', 'never']))
       .option('--guest-assets <folder>', 'folder with kernel, initramfs and modules disk of the guest')

@@ -1,6 +1,6 @@
 /**
  * What the rest of the node agent and its tests see of networks. With root: one namespace for each sandbox, made
- * ahead in a pool and never used twice (`openTapNetworks`). Without: QEMU's user network (`openUserNetworks`).
+ * ahead in a pool and never used twice (`openTapNetworks`). Without, or without /dev/net/tun: QEMU's user network (`openUserNetworks`).
  * The contract is in `contract.ts`.
  */
 export * from './contract.js';

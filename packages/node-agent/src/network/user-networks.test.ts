@@ -4,13 +4,32 @@ import { openUserNetworks } from './network.js';
 const all = { generation: 0, allowlist: null, denylist: [] };
 const none = { generation: 0, allowlist: [], denylist: null };
 
-describe('networks without root', () => {
-  it('are restricted until the operator opens them, and say so', async () => {
+describe('user networks', () => {
+  it('are restricted until the operator opens them', async () => {
     const networks = openUserNetworks();
     const network = await networks.acquire();
     await network.applyPolicy(all);
     expect(network.machine).toEqual({ kind: 'user', restricted: true });
-    expect(networks.warnings()[0]).toContain('--rootless-network');
+  });
+
+  it.each([
+    [undefined, 'The node agent is not root', 'run as root'],
+    ['not-root', 'The node agent is not root', 'run as root'],
+    ['no-tun', 'There is no /dev/net/tun', 'modprobe tun'],
+  ] as const)('without taps (%s) say why, and what to do', (because, what, instead) => {
+    const warningOf = (rootlessNetwork: boolean) =>
+      openUserNetworks({ rootlessNetwork, ...(because ? { because } : {}) }).warnings()[0];
+    expect(warningOf(false)).toContain(what);
+    expect(warningOf(false)).toContain(instead);
+    expect(warningOf(false)).toContain('--rootless-network');
+    expect(warningOf(true)).toContain(what);
+    expect(warningOf(true)).toContain('no list of hosts can be enforced');
+  });
+
+  it('of fake machines promise nothing', () => {
+    expect(openUserNetworks({ because: 'fake-machines' }).warnings()).toEqual([
+      expect.stringContaining('fake driver'),
+    ]);
   });
 
   it('follow the policy in force when the machine starts, and refuse a change after it', async () => {

@@ -8,8 +8,13 @@ import type { MachineNetwork, RunAs } from '@sandlot/vmm';
 import { NetworkError, type NetworkHandle, type Networks, type SandboxNetwork } from './contract.js';
 import { parseEgressPolicy } from './policy/egress-policy.js';
 
+/** What keeps a node from having taps: it decides what its warnings say, and what to do about it. */
+export type NoTapsReason = 'not-root' | 'no-tun' | 'fake-machines';
+
 /** How user networks behave. */
 export interface UserNetworkOptions {
+  /** Why there are no taps (`not-root`). */
+  because?: NoTapsReason;
   /** Policy "all" gives network access, to this host's loopback too. Without it "all" is carried out as "none". */
   rootlessNetwork?: boolean;
   /** As root: each VMM process gets an identity of its own, from this uid up; 4,096 of them belong to this instance. */
@@ -18,7 +23,15 @@ export interface UserNetworkOptions {
 
 const uidCount = 4_096;
 
-/** Networks without root. */
+const reasons: Readonly<Record<Exclude<NoTapsReason, 'fake-machines'>, { what: string; instead: string }>> = {
+  'not-root': { what: 'The node agent is not root', instead: 'run as root where /dev/net/tun is' },
+  'no-tun': {
+    what: 'There is no /dev/net/tun',
+    instead: 'load it (modprobe tun) and run `sandlot up --restart`',
+  },
+};
+
+/** QEMU's user network for every sandbox. */
 export function openUserNetworks(options: UserNetworkOptions = {}): Networks {
   return new UserNetworks(options);
 }
@@ -60,10 +73,16 @@ class UserNetworks implements Networks {
   }
 
   warnings(): string[] {
+    const { because = 'not-root', rootlessNetwork } = this.options;
+    if (because === 'fake-machines')
+      return [
+        'The machines of the fake driver are processes of this host: no policy keeps them from its network.',
+      ];
+    const { what, instead } = reasons[because];
     return [
-      this.options.rootlessNetwork
-        ? "Without root and /dev/net/tun sandboxes use QEMU's user network: they reach services on this host's loopback and in its private network, and no list of hosts can be enforced."
-        : "Without root and /dev/net/tun sandboxes have no network, whatever their policy says: start with --rootless-network to turn it on (they then reach this host's loopback), or run as root where /dev/net/tun is.",
+      rootlessNetwork
+        ? `${what}, so sandboxes use QEMU's user network: they reach services on this host's loopback and in its private network, and no list of hosts can be enforced.`
+        : `${what}, so sandboxes have no network, whatever their policy says: start with --rootless-network to turn it on (they then reach this host's loopback), or ${instead}.`,
     ];
   }
 
@@ -103,13 +122,13 @@ class UserNetwork implements SandboxNetwork {
     if (mode !== 'all' && mode !== 'none') {
       throw new NetworkError(
         'unsupported',
-        'lists of hosts need a node that runs as root; without root only "everything" and "nothing" are possible',
+        'lists of hosts need a node that runs as root and has /dev/net/tun; without, only "everything" and "nothing" are possible',
       );
     }
     if (this.settled && this.mode !== undefined && this.mode !== mode) {
       throw new NetworkError(
         'unsupported',
-        'without root the network policy of a sandbox cannot change after its start; make a new sandbox',
+        'on a node without root or /dev/net/tun the network policy of a sandbox cannot change after its start; make a new sandbox',
       );
     }
     this.mode = mode;
