@@ -1,7 +1,7 @@
 //! Commands in the sandbox. The way of one command, file by file: `stream` reads its request and carries
 //! its frames; `registry` knows it by id; `start` turns the request into a plan (`environment`, `lookup`,
 //! `users`); `spawn`, `child` and `clone` make the process; `supervise` watches it to its end; `output`
-//! keeps and passes on what it writes (`ring`, `position`), `input` feeds it; `tree` and `cgroup` find and end all of its processes.
+//! keeps and passes on what it writes (`ring`, `reader`, `position`), `input` feeds it; `tree` and `cgroup` find and end all of its processes.
 
 pub mod cgroup;
 pub mod child;
@@ -15,6 +15,7 @@ pub mod lookup;
 pub mod output;
 pub mod position;
 pub mod pty;
+pub mod reader;
 pub mod reaper;
 pub mod recent;
 pub mod registry;

@@ -1,34 +1,27 @@
 //! Where the output of a command goes: to everybody attached, and into the ring for those who come later.
 //!
-//! An attached reader that is slow makes `deliver` wait, which makes the command wait on its pipe. With
+//! A `Reader` is one attached stream. One that is slow makes `deliver` wait, which makes the command wait on its pipe. With
 //! several attached, one that takes nothing for [`STALL_LIMIT`] while others wait is let go, so that a
 //! forgotten viewer cannot stop the command for everybody.
 //!
 //! What a reader took from here may still be lost on its way to the client. So a session keeps what was
-//! taken as well, and a client that says where it stands gets what follows, to the byte. A client that
-//! confirms what it has is never sent more than [`WINDOW_BYTES`] beyond it, which is kept for it.
+//! taken as well, and a client that says where it stands gets what follows, to the byte.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::sync::Notify;
-
 use super::contract::ExecEnd;
-use super::frame::{self, HEADER_BYTES, kind};
+use super::frame;
 use super::position::{Attachment, Offsets, Position};
-use super::ring::{Handed, Piece, Ring};
+use super::reader::{QUEUE_BYTES, Reader, WINDOW_BYTES};
+use super::ring::{Piece, Ring};
 
 /// Output kept.
 pub const KEPT_MAX_BYTES: usize = 1024 * 1024;
 /// Kept per exec once all execs together keep too much.
 pub const KEPT_MIN_BYTES: usize = 64 * 1024;
-/// Bytes queued for one reader before the command has to wait.
-const QUEUE_BYTES: usize = 128 * 1024;
-/// Bytes on their way to a client that confirms what it gets.
-pub const WINDOW_BYTES: u64 = 256 * 1024;
 /// How long one of several readers may take nothing.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// Named readers remembered for each session.
@@ -56,24 +49,6 @@ pub struct Output {
     end: RefCell<Option<ExecEnd>>,
     discarded: Cell<u64>,
     was_attached: Cell<bool>,
-}
-
-/// One attached stream.
-pub struct Reader {
-    name: Option<String>,
-    start: Position,
-    queue: RefCell<VecDeque<Piece>>,
-    queued_bytes: Cell<usize>,
-    finished: Cell<bool>,
-    closed: Cell<bool>,
-    handed: Rc<Handed>,
-    /// Bytes of output that were taken from the queue.
-    taken: Cell<u64>,
-    /// How many of these the client has; `None` when it does not say.
-    confirmed: Cell<Option<u64>>,
-    filled: Notify,
-    /// Standard output and error may both wait for room: always wake all.
-    emptied: Notify,
 }
 
 impl Output {
@@ -128,8 +103,8 @@ impl Output {
     async fn wait_for(&self, slow: &Rc<Reader>) {
         if self.readers.borrow().len() == 1 {
             // Woken also when a second one attaches: then the other rule applies.
-            slow.emptied.notified().await;
-        } else if tokio::time::timeout(STALL_LIMIT, slow.emptied.notified()).await.is_err() {
+            slow.emptied().await;
+        } else if tokio::time::timeout(STALL_LIMIT, slow.emptied()).await.is_err() {
             slow.close();
             self.remove(slow);
         }
@@ -146,24 +121,12 @@ impl Output {
         if self.keeping == Keeping::Nothing {
             ring.discard();
         }
-        let reader = Rc::new(Reader {
-            name: attachment.reader.clone(),
-            start,
-            queued_bytes: Cell::new(kept.iter().map(|piece| piece.frame.len()).sum()),
-            queue: RefCell::new(kept.into()),
-            finished: Cell::new(false),
-            closed: Cell::new(false),
-            handed: ring.handed(),
-            taken: Cell::new(0),
-            confirmed: Cell::new(attachment.confirms.then_some(0)),
-            filled: Notify::new(),
-            emptied: Notify::new(),
-        });
+        let reader = Rc::new(Reader::new(attachment, start, kept, ring.handed()));
         if let Some(end) = &*self.end.borrow() {
-            reader.finish(end, self.keeping);
+            self.tell_end(&reader, end);
         }
         for other in self.readers.borrow().iter() {
-            other.emptied.notify_waiters();
+            other.wake_writers();
         }
         self.readers.borrow_mut().push(reader.clone());
         self.was_attached.set(true);
@@ -172,7 +135,7 @@ impl Output {
 
     /// A request that is repeated takes the place of the first, whose connection is lost.
     fn replace(&self, name: Option<&str>) {
-        let same = |reader: &&Rc<Reader>| name.is_some() && reader.name.as_deref() == name;
+        let same = |reader: &&Rc<Reader>| name.is_some() && reader.name() == name;
         let lost: Vec<_> = self.readers.borrow().iter().filter(same).cloned().collect();
         for reader in lost {
             self.detach(&reader);
@@ -206,7 +169,7 @@ impl Output {
 
     /// A client says what it has got.
     pub fn confirm(&self, name: &str, received: &Offsets) {
-        for reader in self.readers.borrow().iter().filter(|reader| reader.name.as_deref() == Some(name)) {
+        for reader in self.readers.borrow().iter().filter(|reader| reader.name() == Some(name)) {
             reader.confirm(received);
         }
     }
@@ -215,7 +178,7 @@ impl Output {
     pub fn detach(&self, reader: &Rc<Reader>) {
         reader.close();
         self.remove(reader);
-        reader.emptied.notify_waiters();
+        reader.wake_writers();
     }
 
     fn remove(&self, reader: &Rc<Reader>) {
@@ -225,9 +188,14 @@ impl Output {
     /// The command has ended: readers are told so last.
     pub fn finish(&self, end: ExecEnd) {
         for reader in self.readers.borrow().iter() {
-            reader.finish(&end, self.keeping);
+            self.tell_end(reader, &end);
         }
         *self.end.borrow_mut() = Some(end);
+    }
+
+    fn tell_end(&self, reader: &Reader, end: &ExecEnd) {
+        let dropped_bytes = if self.keeping == Keeping::Undelivered { reader.start().dropped } else { 0 };
+        reader.finish(&ExecEnd { dropped_bytes, ..end.clone() });
     }
 
     /// Bytes that nobody will get.
@@ -262,92 +230,7 @@ impl Output {
     }
 
     fn has_confirming_reader(&self) -> bool {
-        self.readers.borrow().iter().any(|reader| reader.confirmed.get().is_some())
-    }
-}
-
-impl Reader {
-    /// Where it began.
-    pub fn start(&self) -> &Position {
-        &self.start
-    }
-
-    /// The next frame; `None` after the last one, or when this reader was let go.
-    pub async fn next(&self) -> Option<Bytes> {
-        loop {
-            if self.closed.get() {
-                return None;
-            }
-            let piece = if self.may_send() { self.queue.borrow_mut().pop_front() } else { None };
-            if let Some(Piece { frame, from, until }) = piece {
-                self.queued_bytes.set(self.queued_bytes.get() - frame.len());
-                if frame[0] != kind::END {
-                    self.handed.note(from, until);
-                    self.taken.set(self.taken.get() + (frame.len() - HEADER_BYTES) as u64);
-                }
-                if !self.is_full() {
-                    self.emptied.notify_waiters();
-                }
-                return Some(frame);
-            }
-            if self.finished.get() && self.queue.borrow().is_empty() {
-                return None;
-            }
-            self.filled.notified().await;
-        }
-    }
-
-    /// Waits until there is something to take, or the end.
-    pub async fn filled(&self) {
-        while self.is_empty() {
-            self.filled.notified().await;
-        }
-    }
-
-    /// There is nothing to take, and nothing has ended.
-    pub fn is_empty(&self) -> bool {
-        self.queue.borrow().is_empty() && !self.finished.get() && !self.closed.get()
-    }
-
-    /// It was let go because it did not read while others waited, or was replaced.
-    pub fn was_dropped(&self) -> bool {
-        self.closed.get()
-    }
-
-    fn may_send(&self) -> bool {
-        let next = self.queue.borrow().front().map_or(0, |piece| piece.until - piece.from);
-        self.confirmed.get().is_none_or(|confirmed| self.taken.get() + next <= confirmed + WINDOW_BYTES)
-    }
-
-    fn confirm(&self, received: &Offsets) {
-        let received = received.since(&self.start.offsets);
-        if self.confirmed.get().is_some_and(|before| received > before) {
-            self.confirmed.set(Some(received));
-            self.filled.notify_one();
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        !self.closed.get() && self.queued_bytes.get() >= QUEUE_BYTES
-    }
-
-    fn push(&self, piece: Piece) {
-        self.queued_bytes.set(self.queued_bytes.get() + piece.frame.len());
-        self.queue.borrow_mut().push_back(piece);
-        self.filled.notify_one();
-    }
-
-    fn finish(&self, end: &ExecEnd, keeping: Keeping) {
-        let dropped_bytes = if keeping == Keeping::Undelivered { self.start.dropped } else { 0 };
-        let end = ExecEnd { dropped_bytes, ..end.clone() };
-        let frame = frame::encode(kind::END, &serde_json::to_vec(&end).unwrap_or_default());
-        self.push(Piece { frame, from: 0, until: 0 });
-        self.finished.set(true);
-    }
-
-    fn close(&self) {
-        self.closed.set(true);
-        self.filled.notify_one();
+        self.readers.borrow().iter().any(|reader| reader.confirms())
     }
 }
 
@@ -355,17 +238,7 @@ impl Reader {
 mod tests {
     use super::*;
     use crate::exec::frame::kind::{END, STDERR, STDOUT};
-
-    fn run(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        runtime.unwrap().block_on(async {
-            tokio::time::timeout(Duration::from_secs(30), test).await.expect("the test hangs");
-        });
-    }
-
-    async fn next_text(reader: &Reader) -> Vec<u8> {
-        reader.next().await.unwrap()[HEADER_BYTES..].to_vec()
-    }
+    use crate::exec::reader::tests::{named, next_text, run};
 
     #[test]
     fn what_was_written_while_detached_is_replayed_once() {
@@ -396,54 +269,6 @@ mod tests {
             output.deliver(STDOUT, b"three").await;
             let second = output.attach(&Attachment::default());
             assert_eq!(next_text(&second).await, b"twothree");
-        });
-    }
-
-    #[test]
-    fn a_slow_reader_makes_the_writer_wait() {
-        run(async {
-            let output = Output::new(Keeping::Undelivered);
-            let reader = output.attach(&Attachment::default());
-            let payload = vec![0u8; 64 * 1024];
-            output.deliver(STDOUT, &payload).await;
-            output.deliver(STDOUT, &payload).await;
-            let third = output.deliver(STDOUT, &payload);
-            tokio::pin!(third);
-            let waits = tokio::time::timeout(Duration::from_millis(50), &mut third).await;
-            assert!(waits.is_err(), "the third write must wait");
-            reader.next().await.unwrap();
-            third.await;
-        });
-    }
-
-    #[test]
-    fn a_reader_that_leaves_frees_the_writer() {
-        run(async {
-            let output = Rc::new(Output::new(Keeping::Nothing));
-            let reader = output.attach(&Attachment::default());
-            let payload = vec![0u8; 200 * 1024];
-            output.deliver(STDOUT, &payload).await;
-            let blocked = output.deliver(STDOUT, &payload);
-            tokio::pin!(blocked);
-            assert!(tokio::time::timeout(Duration::from_millis(20), &mut blocked).await.is_err());
-            output.detach(&reader);
-            blocked.await;
-            assert_eq!(output.dropped_bytes(), payload.len() as u64);
-        });
-    }
-
-    #[test]
-    fn a_reader_that_leaves_frees_both_writers() {
-        run(async {
-            let output = Output::new(Keeping::Undelivered);
-            let reader = output.attach(&Attachment::default());
-            let payload = vec![0u8; 200 * 1024];
-            output.deliver(STDOUT, &payload).await;
-            let both = async { tokio::join!(output.deliver(STDOUT, b"a"), output.deliver(STDERR, b"b")) };
-            tokio::pin!(both);
-            assert!(tokio::time::timeout(Duration::from_millis(20), &mut both).await.is_err());
-            output.detach(&reader);
-            both.await;
         });
     }
 
@@ -526,28 +351,6 @@ mod tests {
             let reader = output.attach(&Attachment { received: at(100, 0, 0), ..Attachment::default() });
             assert_eq!((reader.start().offsets.stdout, reader.is_empty()), (3, true));
         });
-    }
-
-    #[test]
-    fn a_client_that_confirms_is_not_sent_more_than_is_kept() {
-        run(async {
-            let output = Rc::new(Output::new(Keeping::Undelivered));
-            let reader = output.attach(&Attachment { confirms: true, ..named("a") });
-            let payload = vec![0u8; 64 * 1024];
-            for _ in 0..WINDOW_BYTES / payload.len() as u64 {
-                output.deliver(STDOUT, &payload).await;
-                reader.next().await.unwrap();
-            }
-            output.deliver(STDOUT, &payload).await;
-            let held = tokio::time::timeout(Duration::from_millis(20), reader.next()).await;
-            assert!(held.is_err(), "the window is full");
-            output.confirm("a", &Offsets { stdout: 64 * 1024, ..Offsets::default() });
-            reader.next().await.unwrap();
-        });
-    }
-
-    fn named(name: &str) -> Attachment {
-        Attachment { reader: Some(name.to_string()), ..Attachment::default() }
     }
 
     fn at(stdout: u64, stderr: u64, dropped: u64) -> Option<Position> {
