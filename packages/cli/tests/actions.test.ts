@@ -3,20 +3,17 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { event, until } from '../../sdk/tests/command-service.js';
-import { FakeApi } from './fake-api.js';
-import { openInput, World } from './world.js';
+import type { FakeApi } from './fake-api.js';
+import { openInput, openWorldWithApi, type World } from './world.js';
 
 let api: FakeApi;
 let world: World;
+let close: () => Promise<void>;
 beforeEach(async () => {
-  api = await FakeApi.open();
-  world = new World();
-  world.env['SANDLOT_URL'] = api.url;
-  world.env['SANDLOT_API_KEY'] = 'k';
+  ({ api, world, close } = await openWorldWithApi());
 });
 afterEach(async () => {
-  await api.close();
-  world.remove();
+  await close();
   expect(world.leftListeners()).toBe(0);
 });
 
@@ -211,7 +208,6 @@ describe('run', () => {
     expect(stderr).toContain('did not end within 3 s');
     await api.close();
     expect((await world.run(['run', 'abc', 'ls'])).code).toBe(125);
-    api = await FakeApi.open();
   });
 
   it('gives one object as JSON', async () => {

@@ -5,20 +5,17 @@ import { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeContext } from '../src/context.js';
 import { dockerCredentials } from '../src/registry-credentials.js';
-import { FakeApi } from './fake-api.js';
-import { World } from './world.js';
+import type { FakeApi } from './fake-api.js';
+import { openWorldWithApi, type World } from './world.js';
 
 let api: FakeApi;
 let world: World;
+let close: () => Promise<void>;
 beforeEach(async () => {
-  api = await FakeApi.open();
-  world = new World();
-  world.env['SANDLOT_URL'] = api.url;
-  world.env['SANDLOT_API_KEY'] = 'k';
+  ({ api, world, close } = await openWorldWithApi());
 });
 afterEach(async () => {
-  await api.close();
-  world.remove();
+  await close();
 });
 
 const base64 = (text: string) => Buffer.from(text).toString('base64');

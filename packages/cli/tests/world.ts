@@ -5,6 +5,7 @@ import path from 'node:path';
 import { PassThrough, Readable, Writable } from 'node:stream';
 import { runCli } from '../src/cli.js';
 import { type CliContext, makeContext } from '../src/context.js';
+import { FakeApi } from './fake-api.js';
 
 /** What an invocation gave. */
 export interface Outcome {
@@ -59,6 +60,19 @@ export class World {
   remove(): void {
     rmSync(this.home, { recursive: true, force: true });
   }
+}
+
+/** A world whose commands use a fake API; both end with `close`. */
+export async function openWorldWithApi(): Promise<{ world: World; api: FakeApi; close(): Promise<void> }> {
+  const api = await FakeApi.open();
+  const world = new World();
+  world.env['SANDLOT_URL'] = api.url;
+  world.env['SANDLOT_API_KEY'] = 'k';
+  const close = async (): Promise<void> => {
+    await api.close();
+    world.remove();
+  };
+  return { world, api, close };
 }
 
 /** A stream of input that a test feeds by hand. */
