@@ -3,6 +3,7 @@ import http from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { HandlerContext } from '@connectrpc/connect';
 import type { CommandSessionEvent } from '@sandlot/protocol';
+import { type Sandbox, Sandlot } from '../src/index.js';
 import { CommandService, type Play } from './command-service.js';
 
 /** What the test decides. */
@@ -23,6 +24,7 @@ export class ExecServer {
   /** What clients confirmed. */
   readonly confirmations: URLSearchParams[] = [];
   url = '';
+  #client: Sandlot | undefined;
   readonly #server: http.Server;
   readonly #sockets = new Set<Socket>();
   readonly #forgotten = new WeakSet<Socket>();
@@ -77,6 +79,12 @@ export class ExecServer {
     return self;
   }
 
+  /** The one sandbox, of a client that ends with the server. */
+  get sandbox(): Sandbox {
+    this.#client ??= new Sandlot({ url: this.url, apiKey: 'k' });
+    return this.#client.sandboxes.handle('sb1');
+  }
+
   /** Forgets every connection, as a restarted gateway between the two does: whatever comes on one is answered by a reset. */
   forget(): void {
     for (const socket of this.#sockets) this.#forgotten.add(socket);
@@ -88,6 +96,7 @@ export class ExecServer {
   }
 
   async close(): Promise<void> {
+    this.#client?.close();
     this.cut();
     await new Promise((resolve) => this.#server.close(resolve));
   }

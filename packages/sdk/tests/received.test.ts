@@ -1,16 +1,11 @@
 /** What a session says of the output that came in, when its stream is opened again. */
 import type { HandlerContext } from '@connectrpc/connect';
 import { afterEach, expect, it } from 'vitest';
-import { Sandlot } from '../src/index.js';
 import { event, until } from './command-service.js';
 import { ExecServer } from './exec-server.js';
 
 let server: ExecServer;
-let client: Sandlot;
-afterEach(async () => {
-  client?.close();
-  await server?.close();
-});
+afterEach(() => server?.close());
 
 const said = (context: HandlerContext) =>
   Object.fromEntries(new URLSearchParams(context.requestHeader.get('sandlot-attachment') ?? ''));
@@ -40,8 +35,7 @@ it('is where it stands: what came in, counted from where the server began', asyn
       await new Promise((resolve) => setTimeout(resolve, 200));
     },
   });
-  client = new Sandlot({ url: server.url, apiKey: 'k' });
-  const result = await client.sandboxes.handle('sb1').run(['x'], { session: 's' });
+  const result = await server.sandbox.run(['x'], { session: 's' });
   expect(result).toMatchObject({ stdout: 'four!!', stderr: 'é', exitCode: 0 });
   const [first, second, third] = attached;
   expect(first).toEqual({ reader: expect.any(String), confirms: '1' });
@@ -70,8 +64,7 @@ it('is its name only when the first answer was lost, and counts from zero when n
       yield event.end(0);
     },
   });
-  client = new Sandlot({ url: server.url, apiKey: 'k' });
-  await client.sandboxes.handle('sb1').run(['x'], { session: true });
+  await server.sandbox.run(['x'], { session: true });
   expect(attached).toHaveLength(3);
   expect(attached[1]).toEqual(attached[0]);
   expect(attached[2]).toEqual({ ...attached[0], stdout: '1', stderr: '0', pty: '0', dropped: '0' });
@@ -90,8 +83,7 @@ it('leaves out that it confirms, when it cannot know where a session of old begi
       yield event.end(0);
     },
   });
-  client = new Sandlot({ url: server.url, apiKey: 'k' });
-  const process = await client.sandboxes.handle('sb1').attach('s');
+  const process = await server.sandbox.attach('s');
   let size = 0;
   for await (const chunk of process.stdout) size += chunk.byteLength;
   expect(size).toBe(300 * 1024);
@@ -109,8 +101,7 @@ it('is nothing for a command without a session', async () => {
       yield event.end(0);
     },
   });
-  client = new Sandlot({ url: server.url, apiKey: 'k' });
-  await client.sandboxes.handle('sb1').run(['x']);
+  await server.sandbox.run(['x']);
   expect(attachment).toEqual({});
 });
 
@@ -128,8 +119,7 @@ it.each([
       yield event.end(0);
     },
   });
-  client = new Sandlot({ url: server.url, apiKey: 'k' });
-  const result = await client.sandboxes.handle('sb1').run(['x'], { session });
+  const result = await server.sandbox.run(['x'], { session });
   expect(result.stdoutBytes).toHaveLength(pieces * 64 * 1024);
   if (session !== true) expect(server.confirmations[0]?.get('session')).toBe(session);
   expect(server.confirmations.length).toBeLessThanOrEqual(10);
