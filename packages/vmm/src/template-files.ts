@@ -3,7 +3,7 @@
  * last and makes it complete. Used by the drivers to write, and by the node agent to find templates
  * from before its restart.
  */
-import { readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Template } from './driver.js';
 
@@ -25,6 +25,12 @@ export function templatePaths(folder: string): {
 interface Description extends Omit<Template, 'folder'> {
   /** Size in bytes of each file beside it: a file cut short is no template. */
   files: Record<string, number>;
+}
+
+/** Removes what is in a folder: what an earlier attempt, which was cut off, has left. */
+export async function emptyFolder(folder: string): Promise<void> {
+  const names = await readdir(folder).catch(() => []);
+  await Promise.all(names.map((name) => rm(join(folder, name), { recursive: true, force: true })));
 }
 
 /** Marks the template in `template.folder` complete; its files must be there. */

@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { access, chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { access, chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   type Machine,
@@ -21,7 +21,7 @@ import {
 } from '../driver.js';
 import { type Guard, startGuard } from '../guarded.js';
 import { isRunning } from '../process/process-identity.js';
-import { completeTemplate } from '../template-files.js';
+import { completeTemplate, emptyFolder } from '../template-files.js';
 import { type FakeGuest, FakeMachine, fakeFiles, startFakeGuest } from './fake-machine.js';
 
 /** A moment at which a test can step in. */
@@ -198,11 +198,6 @@ async function requireFile(path: string): Promise<void> {
   } catch (error) {
     throw new VmmError('disk-failed', `the rootfs ${path} cannot be read`, { cause: error });
   }
-}
-
-async function emptyFolder(folder: string): Promise<void> {
-  const names = await readdir(folder).catch(() => []);
-  await Promise.all(names.map((name) => rm(join(folder, name), { recursive: true, force: true })));
 }
 
 function asVmmError(error: unknown, code: 'template-failed' | 'start-failed'): VmmError {

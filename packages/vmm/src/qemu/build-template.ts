@@ -6,13 +6,13 @@
  * the folder has no `template.json` and is no template.
  */
 import { constants } from 'node:fs';
-import { chmod, chown, copyFile, link, mkdir, open, readdir, rename, rm } from 'node:fs/promises';
+import { chmod, chown, copyFile, link, mkdir, open, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type RunAs, type Template, type TemplateRequest, VmmError } from '../driver.js';
 import { type Guard, startGuard } from '../guarded.js';
 import { readTail } from '../process/vmm-process.js';
-import { completeTemplate, templatePaths } from '../template-files.js';
+import { completeTemplate, emptyFolder, templatePaths } from '../template-files.js';
 import { qemuIds } from './argv.js';
 import type { QemuContext } from './context.js';
 import {
@@ -187,11 +187,6 @@ async function linkOrCopy(from: string, to: string): Promise<void> {
     await copyFile(from, to, constants.COPYFILE_FICLONE);
     await chmod(to, 0o444);
   }
-}
-
-async function emptyFolder(folder: string): Promise<void> {
-  const names = await readdir(folder).catch(() => []);
-  await Promise.all(names.map((name) => rm(join(folder, name), { recursive: true, force: true })));
 }
 
 function asTemplateError(error: unknown, serial: string): VmmError {
