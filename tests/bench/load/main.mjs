@@ -39,13 +39,14 @@ process.on('exit', () => client.close());
 
 try {
   const { sandboxes } = await fill();
+  // First: later the daemons' memory has room in it from what went before.
+  const kib = await measureStalled({ client, daemons, sandboxes: sandboxes.slice(0, stalledClients) });
+  show('load-stalled-client', kib);
   const streams = await openStreams(sandboxes);
   await keepRhythm(sandboxes);
   show('load-streams-lost', streams.lost.length);
   failures.push(...streams.lost);
   for (const stream of streams.open) stream.close();
-  const kib = await measureStalled({ client, daemons, sandboxes: sandboxes.slice(0, stalledClients) });
-  show('load-stalled-client', kib);
 } catch (error) {
   failures.push(error);
 } finally {
