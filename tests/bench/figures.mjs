@@ -41,6 +41,25 @@ export const figures = {
   'churn-200-descriptors': ['', 'most', 0],
   // A heap that breathes is no leak; what a cycle leaves for good is.
   'churn-200-memory-slope': ['KiB/cycle', 'most', 16],
+  // The load (tests/bench/load); bare is a process that does nothing, or the rate that was wanted.
+  'load-burst': ['s', 'reported'],
+  'load-streams-at-once': ['ms', 'reported'],
+  'load-streams-at-once-failures': ['', 'most', 0],
+  'load-streams-lost': ['', 'most', 0],
+  'load-errors': ['', 'most', 0],
+  'load-calls': ['/s', 'share', 0.98],
+  'load-status-p99': ['ms', 'most', 50],
+  'load-exec-p99': ['ms', 'reported'],
+  'load-create-p99': ['ms', 'reported'],
+  'load-loop-control-plane': ['ms', 'most', 100],
+  'load-loop-node-agent': ['ms', 'most', 100],
+  'load-memory-control-plane': ['%', 'most', 5],
+  'load-memory-node-agent': ['%', 'most', 5],
+  'load-cpu-control-plane': ['%', 'reported'],
+  'load-cpu-node-agent': ['%', 'reported'],
+  'load-cpu-client': ['%', 'reported'],
+  // A window of 1 MiB, and what is on its way through two processes.
+  'load-stalled-client': ['KiB', 'most', 1280],
 };
 
 /**

@@ -41,15 +41,18 @@ export class TestServer {
   readonly url = `http://${listen}`;
   readonly namespace = HostNamespace.open(`slt-${this.folder.slice(-6)}`);
 
-  private constructor(private readonly kvm: 'auto' | 'never') {
+  private constructor(
+    private readonly kvm: 'auto' | 'never',
+    private readonly flags: readonly string[],
+  ) {
     chmodSync(this.folder, 0o711);
     mkdirSync(join(this.folder, 'home'));
   }
 
-  /** Starts one by `sandlot up --detach`; `kvm: 'auto'` lets it look for KVM, as a user's does. */
-  static async start(kvm: 'auto' | 'never' = testKvm): Promise<TestServer> {
+  /** Starts one by `sandlot up --detach`; `kvm: 'auto'` lets it look for KVM, as a user's does. `flags`: more of `up`'s. */
+  static async start(kvm: 'auto' | 'never' = testKvm, flags: readonly string[] = []): Promise<TestServer> {
     requireWholeHost();
-    const server = new TestServer(kvm);
+    const server = new TestServer(kvm, flags);
     try {
       await server.up();
       return server;
@@ -72,6 +75,7 @@ export class TestServer {
       'none',
       '--kvm',
       this.kvm,
+      ...this.flags,
     ];
     await this.mustRun(['up', '--detach', ...flags], { timeoutMs: 120_000, ...options });
   }
@@ -84,7 +88,11 @@ export class TestServer {
 
   /** Starts a CLI command and does not wait. */
   spawn(args: readonly string[], options: CliOptions = {}): ChildProcess {
-    const [program, argv] = this.namespace.command([inCheckout('bin/sandlot'), ...args]);
+    return this.#spawn([inCheckout('bin/sandlot'), ...args], options);
+  }
+
+  #spawn(command: string[], options: CliOptions): ChildProcess {
+    const [program, argv] = this.namespace.command(command);
     return spawn(program, argv, {
       cwd: this.folder,
       env: {
@@ -101,6 +109,12 @@ export class TestServer {
   /** Runs a CLI command to its end. */
   run(args: readonly string[], options: CliOptions = {}): Promise<CliAnswer> {
     return collect(this.spawn(args, options), options, `sandlot ${args.join(' ')}`);
+  }
+
+  /** Runs one of Node's programs of the checkout to its end, as this server's user. */
+  runProgram(path: string, args: readonly string[], options: CliOptions = {}): Promise<CliAnswer> {
+    const argv = [process.execPath, inCheckout(path), ...args];
+    return collect(this.#spawn(argv, options), options, path);
   }
 
   /** Runs a CLI command that must succeed; answers what it printed. */

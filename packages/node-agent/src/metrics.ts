@@ -1,5 +1,6 @@
 /** The node's numbers for Prometheus: `GET /metrics`. */
 
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { SandboxReport } from '@sandlot/protocol';
 import { collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Sandboxes } from './sandbox/sandboxes.js';
@@ -15,6 +16,8 @@ export class NodeMetrics {
     registers: [this.#registry],
   });
 
+  readonly #loop = monitorEventLoopDelay({ resolution: 10 });
+
   constructor(sandboxes: Sandboxes) {
     collectDefaultMetrics({ register: this.#registry, prefix: 'sandlot_node_' });
     new Gauge({
@@ -25,6 +28,18 @@ export class NodeMetrics {
       collect() {
         this.reset();
         for (const { report } of sandboxes.list()) this.inc({ state: report.state });
+      },
+    });
+    const loop = this.#loop;
+    loop.enable();
+    // Under the name that the control plane gives its own.
+    new Gauge({
+      name: 'sandlot_event_loop_delay_max_seconds',
+      help: 'Longest delay of the event loop since the last scrape.',
+      registers: [this.#registry],
+      collect() {
+        this.set(loop.max / 1e9);
+        loop.reset();
       },
     });
     const observed = new Set<string>();

@@ -1,5 +1,6 @@
 /** Users, teams and their members. Keys are in `keys.ts`. */
 import type { TeamRole } from '@sandlot/protocol';
+import { CompiledQuery } from 'kysely';
 import type { Db } from './database.js';
 import type { MemberRow, TeamRow, UserRow } from './tables.js';
 
@@ -54,17 +55,15 @@ export async function findTeams(db: Db): Promise<TeamRow[]> {
   return db.selectFrom('teams').selectAll().orderBy('created_at').orderBy('id').execute();
 }
 
+/** Written out, as every request asks it. */
+const findTeamsSql = `select teams.*, team_members.role
+from team_members inner join teams on teams.id = team_members.team_id
+where team_members.user_id = ? order by teams.created_at, teams.id`;
+
 /** Teams of a user with the role there. */
 export async function findTeamsOf(db: Db, userId: string): Promise<(TeamRow & { role: TeamRole })[]> {
-  return db
-    .selectFrom('team_members')
-    .innerJoin('teams', 'teams.id', 'team_members.team_id')
-    .selectAll('teams')
-    .select('team_members.role')
-    .where('team_members.user_id', '=', userId)
-    .orderBy('teams.created_at')
-    .orderBy('teams.id')
-    .execute();
+  const query = CompiledQuery.raw(findTeamsSql, [userId]);
+  return (await db.executeQuery<TeamRow & { role: TeamRole }>(query)).rows;
 }
 
 /** Adds a member, or changes the role of one. */

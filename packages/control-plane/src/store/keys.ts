@@ -1,5 +1,6 @@
 /** API keys: random enough that a plain SHA-256 is all that need be kept of them. */
 import { createHash } from 'node:crypto';
+import { CompiledQuery } from 'kysely';
 import type { Db } from './database.js';
 import type { KeyRow, UserRow } from './tables.js';
 
@@ -13,19 +14,20 @@ export async function insertKey(db: Db, key: KeyRow): Promise<void> {
   await db.insertInto('api_keys').values(key).execute();
 }
 
+/** Written out: every request asks this, and building a query costs more than SQLite takes to answer it. */
+const findUserSql = `select users.*, api_keys.id as key_id, api_keys.last_used_at
+from api_keys inner join users on users.id = api_keys.user_id
+where api_keys.hash = ? and api_keys.revoked_at is null`;
+
 /** The user of a key that is not revoked, and when the key was last used. */
 export async function findUserOfKey(
   db: Db,
   key: string,
 ): Promise<{ user: UserRow; keyId: string; lastUsedAt: number | null } | undefined> {
-  const row = await db
-    .selectFrom('api_keys')
-    .innerJoin('users', 'users.id', 'api_keys.user_id')
-    .selectAll('users')
-    .select(['api_keys.id as key_id', 'api_keys.last_used_at'])
-    .where('api_keys.hash', '=', hashKey(key))
-    .where('api_keys.revoked_at', 'is', null)
-    .executeTakeFirst();
+  const { rows } = await db.executeQuery<UserRow & { key_id: string; last_used_at: number | null }>(
+    CompiledQuery.raw(findUserSql, [hashKey(key)]),
+  );
+  const row = rows[0];
   if (row === undefined) return undefined;
   const { key_id, last_used_at, ...user } = row;
   return { user, keyId: key_id, lastUsedAt: last_used_at };

@@ -1,6 +1,6 @@
 /** Records of sandboxes: read, search, write as a whole. Every function takes a connection or a transaction. */
 import type { SandboxStatus } from '@sandlot/protocol';
-import type { ExpressionBuilder, SelectQueryBuilder } from 'kysely';
+import { CompiledQuery, type ExpressionBuilder, type SelectQueryBuilder } from 'kysely';
 import type { SandboxRecord } from '../domain/record.js';
 import type { SandboxState } from '../domain/states.js';
 import { wireStatus } from '../domain/wire-status.js';
@@ -53,10 +53,13 @@ export async function updateSandbox(db: Db, record: SandboxRecord, now: number):
     .execute();
 }
 
+/** Written out: every request asks this, and building a query costs more than SQLite takes to answer it. */
+const findSql = 'select record from sandboxes where id = ?';
+
 /** One record. */
 export async function findSandbox(db: Db, id: string): Promise<SandboxRecord | undefined> {
-  const row = await db.selectFrom('sandboxes').select('record').where('id', '=', id).executeTakeFirst();
-  return row && parse(row.record);
+  const { rows } = await db.executeQuery<{ record: string }>(CompiledQuery.raw(findSql, [id]));
+  return rows[0] && parse(rows[0].record);
 }
 
 /** Encrypted secrets of a sandbox. */

@@ -56,9 +56,16 @@ export class RecordFolder {
 
   async write(record: SandboxRecord): Promise<void> {
     const folder = this.folderOf(record.spec.sandboxId);
-    await mkdir(folder, { recursive: true, mode: 0o711 });
     const temporary = join(folder, 'record.json.new');
-    await writeFile(temporary, JSON.stringify(record), { mode: 0o600 });
+    const text = JSON.stringify(record);
+    try {
+      await writeFile(temporary, text, { mode: 0o600 });
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+      // Its first record. Tried last: a start writes several, and making the folder costs more than all else.
+      await mkdir(folder, { recursive: true, mode: 0o711 });
+      await writeFile(temporary, text, { mode: 0o600 });
+    }
     await rename(temporary, join(folder, 'record.json'));
   }
 

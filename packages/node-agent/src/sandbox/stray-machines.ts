@@ -5,6 +5,8 @@
 import { readdir, readFile } from 'node:fs/promises';
 
 const killWaitMs = 5_000;
+/** Most processes between a sandbox's own and its machine: the fake driver has two. */
+const maxWrappers = 4;
 
 /**
  * Kills every machine whose arguments name a sandbox's folder below `root`, unless it may be that sandbox's.
@@ -21,7 +23,9 @@ export async function killStrayMachines(
     if (!Number.isInteger(pid) || pid === process.pid || pid === process.ppid) continue;
     const args = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).split('\0');
     const sandboxId = sandboxOf(args, root);
-    if (sandboxId !== undefined && !isOwned(sandboxId, pid)) strays.push(pid);
+    if (sandboxId === undefined) continue;
+    const lineage = [pid, ...(await ancestorsOf(pid))];
+    if (!lineage.some((owner) => isOwned(sandboxId, owner))) strays.push(pid);
   }
   for (const pid of strays) {
     try {
@@ -35,6 +39,19 @@ export async function killStrayMachines(
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
   return strays;
+}
+
+/** Those above a process, nearest first: a sandbox knows the pid of what it has started, which may be a wrapper of the machine. */
+async function ancestorsOf(pid: number): Promise<number[]> {
+  const found: number[] = [];
+  for (let at = pid; found.length < maxWrappers; ) {
+    const stat = await readFile(`/proc/${at}/stat`, 'latin1').catch(() => '');
+    // The name before it may hold anything (proc_pid_stat(5)).
+    at = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
+    if (!(at > 1) || at === process.pid) break;
+    found.push(at);
+  }
+  return found;
 }
 
 /** The sandbox of a VMM or a fake machine of ours: its program is one of these, and an argument names the folder. */
