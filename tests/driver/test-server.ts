@@ -46,11 +46,19 @@ export class TestServer {
     mkdirSync(join(this.folder, 'home'));
   }
 
-  /** Starts one by `sandlot up --detach`; `kvm: 'auto'` lets it look for KVM, as a user's does. */
-  static async start(kvm: 'auto' | 'never' = testKvm): Promise<TestServer> {
+  /**
+   * Starts one by `sandlot up --detach`.
+   * @param kvm `auto` lets it look for KVM, as a user's does
+   * @param prepare what its namespace needs before, such as an `OutsideWorld`; that is closed before the server
+   */
+  static async start(
+    kvm: 'auto' | 'never' = testKvm,
+    prepare?: (namespace: HostNamespace) => Promise<void>,
+  ): Promise<TestServer> {
     requireWholeHost();
     const server = new TestServer(kvm);
     try {
+      await prepare?.(server.namespace);
       await server.up();
       return server;
     } catch (cause) {
