@@ -18,7 +18,6 @@ import { venv } from './venv.js';
 const image = 'python:3.11-slim';
 const small = ['--cpu-cores', '1', '--memory-gb', '0.5', '--disk-size-gb', '2'];
 const testMs = 400_000;
-const tests = new FeatureTests('prime-cli');
 
 let server: TestServer;
 let world: OutsideWorld;
@@ -51,6 +50,7 @@ describe.each([
   { version: '0.18.0', packages: ['prime==0.18.0'] },
 ])('prime $version', ({ version, packages }) => {
   const client = `prime ${version}`;
+  const tests = new FeatureTests(`prime-${version}`);
   const newest = version === '0.18.0';
   const user = `user-${version.replaceAll('.', '-')}`;
   let shell: ClientShell;

@@ -127,9 +127,10 @@ works('vf-eval with sandboxes, rewards read from them', async () => {
   expect(await stillRunning()).toBe(0);
 });
 
-/** The reward in a line of `traces.jsonl`. */
+/** The score of the one reward in a line of `traces.jsonl`. */
 function rewardOf(line: string): unknown {
-  return (JSON.parse(line) as { traces: { reward: number }[] }).traces[0]?.reward;
+  const episode = JSON.parse(line) as { traces: { rewards: Record<string, { score: number }> }[] };
+  return Object.values(episode.traces[0]?.rewards ?? {})[0]?.score;
 }
 
 async function startModel(): Promise<ChildProcess> {
