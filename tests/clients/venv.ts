@@ -11,7 +11,7 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 const cache = path.resolve(import.meta.dirname, '../../.cache/venvs');
-const installMs = 600_000;
+const installMs = 1_800_000;
 
 /**
  * A complete environment, made if it is not there.

@@ -52,6 +52,25 @@ print('ready', flush=True)
 threading.Event().wait()
 `;
 
+/** Passes connections on. Arguments: address and port to listen on, address to pass on to (same port). */
+const relayProgram = `
+import socket, sys, threading
+here, port, target = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+def pump(source, sink):
+    try:
+        while data := source.recv(65536): sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError: sink.close()
+def serve(client):
+    try: server = socket.create_connection((target, port))
+    except OSError: return client.close()
+    threading.Thread(target=pump, args=(server, client), daemon=True).start()
+    pump(client, server)
+listener = socket.create_server((here, port), backlog=64)
+print('ready', flush=True)
+while True: threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+`;
+
 /** See the file's head. */
 export class OutsideWorld {
   readonly #children: ChildProcess[] = [];
@@ -68,6 +87,12 @@ export class OutsideWorld {
       world.close();
       throw cause;
     }
+  }
+
+  /** A public port of the outside that leads to the same port of the node: what a tunnel does for a program there. */
+  async relay(port: number): Promise<string> {
+    await this.#start(this.name, ['python3', '-c', relayProgram, outside.address, String(port), nodeUplink]);
+    return `http://${outside.address}:${port}`;
   }
 
   /** Removes it; the uplink goes with its other end. */

@@ -34,6 +34,16 @@ const answer = await fetch(url, { method, headers, ...(body ? { body } : {}) });
 process.stdout.write(JSON.stringify({ status: answer.status, text: await answer.text() }));
 `;
 
+/** What a test's server is started with. */
+export interface TestServerOptions {
+  /** `auto` lets it look for KVM, as a user's does. */
+  kvm?: 'auto' | 'never' | undefined;
+  /** More of `up`'s. */
+  flags?: readonly string[];
+  /** What its namespace needs before, such as an `OutsideWorld`; that is closed before the server. */
+  prepare?: (namespace: HostNamespace) => Promise<void>;
+}
+
 /** A server of a test. */
 export class TestServer {
   readonly folder = mkdtempSync('/tmp/slt-');
@@ -49,11 +59,13 @@ export class TestServer {
     mkdirSync(join(this.folder, 'home'));
   }
 
-  /** Starts one by `sandlot up --detach`; `kvm: 'auto'` lets it look for KVM, as a user's does. `flags`: more of `up`'s. */
-  static async start(kvm: 'auto' | 'never' = testKvm, flags: readonly string[] = []): Promise<TestServer> {
+  /** Starts one by `sandlot up --detach`. */
+  static async start(options: TestServerOptions = {}): Promise<TestServer> {
+    const { kvm = testKvm, flags = [], prepare } = options;
     requireWholeHost();
     const server = new TestServer(kvm, flags);
     try {
+      await prepare?.(server.namespace);
       await server.up();
       return server;
     } catch (cause) {

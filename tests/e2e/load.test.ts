@@ -14,10 +14,9 @@ let server: TestServer;
 beforeAll(async () => {
   const agent = inCheckout('guest-agent/target/x86_64-unknown-linux-gnu/release/sandlot-agent');
   const overcommit = Math.ceil((sandboxes + room) / availableParallelism());
-  server = await TestServer.start('never', [
-    ...['--driver', 'fake', '--agent-binary', agent, '--cpu-overcommit', String(overcommit)],
-    ...['--memory-overcommit', '1000', '--disk-overcommit', '1000'],
-  ]);
+  const flags = ['--driver', 'fake', '--agent-binary', agent, '--cpu-overcommit', String(overcommit)];
+  flags.push('--memory-overcommit', '1000', '--disk-overcommit', '1000');
+  server = await TestServer.start({ kvm: 'never', flags });
   await server.mustRun(['image', 'import', pythonArchive, image], { timeoutMs: 120_000 });
 }, 300_000);
 afterAll(() => server?.close(), 180_000);

@@ -26,7 +26,7 @@ interface ApiError {
 
 beforeAll(async () => {
   // As a user's: with the look for KVM.
-  server = await TestServer.start('auto');
+  server = await TestServer.start({ kvm: 'auto' });
   await server.mustRun(['image', 'import', pythonArchive, image], { timeoutMs: 120_000 });
   key = (await server.json<{ api_key: string }>(['config'])).api_key;
 });

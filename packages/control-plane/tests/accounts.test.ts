@@ -126,6 +126,8 @@ describe('isolation', () => {
     const team = await world.call('POST', '/teams', { body: { name: 'lab' } });
     expectFits('createTeam', team.body);
     const teamId = String(team.body['teamId']);
+    // Prime's command line takes no other form for `config set-team-id`.
+    expect(teamId).toMatch(/^c[a-z0-9]{24}$/);
     const [cat, dan, eve] = [
       await world.makeKey('cat'),
       await world.makeKey('dan'),

@@ -24,7 +24,7 @@ export function OneOf<T extends string>(...values: T[]) {
 /** A moment: ISO 8601, UTC, milliseconds. */
 export const Timestamp = Type.String({ description: 'ISO 8601, UTC' });
 
-/** Id of a sandbox, user, team or key: 20 lower-case base32 characters, random, globally unique. */
+/** Id of a sandbox, user or key: 20 lower-case base32 characters; of a team: `c` and 24. Random, globally unique. */
 export const Id = Type.String({ minLength: 1, maxLength: 64 });
 
 /** Form of the ids that this server gives out. */

@@ -18,7 +18,7 @@ import type { Store } from '../store/store.js';
 import type { TeamRow, UserRow } from '../store/tables.js';
 import { AppError } from './app-error.js';
 import type { AppContext } from './context.js';
-import { newId } from './ids.js';
+import { newId, newTeamId } from './ids.js';
 
 /** Name of the user that the first start makes. */
 export const firstUserName = 'admin';
@@ -70,7 +70,7 @@ export async function listTeams(app: AppContext, actor: Actor, window: Window): 
 
 /** `POST /teams`. */
 export async function createTeam(app: AppContext, actor: Actor, name: string): Promise<Team> {
-  const team: TeamRow = { id: newId(), name, personal_of: null, created_at: app.now() };
+  const team: TeamRow = { id: newTeamId(), name, personal_of: null, created_at: app.now() };
   await app.store.transaction(async (db) => {
     if ((await findTeam(db, name)) !== undefined)
       throw new AppError('CONFLICT', `There is a team named "${name}" already. Choose another name.`);
@@ -163,7 +163,12 @@ export async function requireUser(db: Db, idOrName: string): Promise<UserRow> {
 
 async function addUser(db: Db, name: string, isAdmin: boolean, now: number): Promise<UserRow> {
   const user: UserRow = { id: newId(), name, is_admin: isAdmin ? 1 : 0, created_at: now };
-  const team: TeamRow = { id: newId(), name: personalTeamName(name), personal_of: user.id, created_at: now };
+  const team: TeamRow = {
+    id: newTeamId(),
+    name: personalTeamName(name),
+    personal_of: user.id,
+    created_at: now,
+  };
   await insertUser(db, user);
   await insertTeam(db, team);
   await saveMember(db, { team_id: team.id, user_id: user.id, role: 'admin', joined_at: now });

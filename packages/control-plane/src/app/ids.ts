@@ -8,6 +8,11 @@ export function newId(): string {
   return alphabet[randomByte() % 26] + base32(19);
 }
 
+/** A team's id: as Prime's command line wants one, a `c` and 24 more, or `prime config set-team-id` refuses it. */
+export function newTeamId(): string {
+  return `c${base32(24)}`;
+}
+
 /** An API key: a mark that secret scanners can find, and 160 random bits. */
 export function newApiKey(): string {
   return `sl_${base32(32)}`;
