@@ -17,6 +17,11 @@ for argument in "$@"; do
   esac
 done
 
+# One at a time in a checkout; what a set-up that was ended has left at work is waited for as well.
+mkdir -p .cache
+exec 9>.cache/setup.lock
+flock -n 9 || { say 'waiting for another set-up of this checkout …'; flock 9; }
+
 here=tools/setup
 $here/packages.sh $test_packages || exit 1
 $here/toolchain.sh || exit 1

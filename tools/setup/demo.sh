@@ -51,7 +51,11 @@ echo "$id"
 
 if [ -n "${CMD:-}" ]; then
   # The user's own command is a line of shell, as typed.
-  play "sandlot run $id -- sh -c '$CMD'" "$sandlot" run "$id" -- sh -c "$CMD"
+  play "sandlot run $id -- sh -c $(printf %q "$CMD")" "$sandlot" run "$id" -- sh -c "$CMD" || {
+    code=$?
+    printf '\n'
+    stop "the command ended with exit code $code. The server stays up: ./bin/sandlot ls, and make stop"
+  }
 elif [ "$image" = "$default" ]; then
   play "sandlot run $id -- python3 -c \"print('hello')\"" "$sandlot" run "$id" -- python3 -c "print('hello')"
 else

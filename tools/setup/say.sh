@@ -13,9 +13,17 @@ say() { printf '%-9s %s\n' "[$step]" "$*"; }
 # Ends the step. Says what failed, why, and what to do.
 stop() { printf '%-9s %s\n' "[$step]" "$*" >&2; exit 1; }
 
-# logged COMMAND…: runs it with its output in .cache/log/STEP.log; on failure shows the end of the log.
+# logged COMMAND…: runs it with its output in .cache/log/STEP.log; says each half minute that it is still at
+# it, and shows the end of the log on failure.
 logged() {
-  if ! "$@" >>"$logs/$step.log" 2>&1 </dev/null; then
+  local begin=$SECONDS beat status=0
+  # A read that waits, and not `sleep`: nothing is left when it is ended.
+  (while ! read -rt 30 <> <(:); do say "… $((SECONDS - begin)) s, its output is in .cache/log/$step.log"; done) &
+  beat=$!
+  "$@" >>"$logs/$step.log" 2>&1 </dev/null || status=$?
+  kill $beat 2>/dev/null
+  wait $beat 2>/dev/null || true
+  if [ $status != 0 ]; then
     printf '%-9s %s\n' "[$step]" "failed: $*" >&2
     tail -n 25 "$logs/$step.log" | sed "s/^/          /" >&2
     stop "the whole log: $logs/$step.log"

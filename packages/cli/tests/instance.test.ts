@@ -41,6 +41,12 @@ describe('an instance', () => {
     expect(id).not.toBe(instanceIdOf(`${real}2`));
   });
 
+  it('makes its folder with what is above it, and says where it cannot', () => {
+    expect(makeDataFolder(path.join(folder, 'a/b/c'))).toContain('/a/b/c');
+    expect(() => makeDataFolder('/proc/sandlot')).toThrow('cannot make the data folder /proc/sandlot');
+    expect(() => makeDataFolder('/etc/passwd/x')).toThrow('cannot make the data folder /etc/passwd/x');
+  });
+
   it('has a pair of keys that fit, kept from then on, readable by their owner', () => {
     const layout = layoutOf(folder);
     ensureGatewayKeys(layout, undefined);

@@ -75,6 +75,6 @@ export function canonicalImageReference(reference: ImageReference): string {
 
 function invalid(text: string, why: string): ImageReferenceError {
   return new ImageReferenceError(
-    `${JSON.stringify(text.slice(0, 120))} is not an image reference: ${why}; use NAME, NAME:tagPattern, NAME@sha256:… or REGISTRY/NAME:tagPattern`,
+    `${JSON.stringify(text.slice(0, 120))} is not an image reference: ${why}; use NAME, NAME:TAG, NAME@sha256:… or REGISTRY/NAME:TAG`,
   );
 }

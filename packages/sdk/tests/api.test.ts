@@ -307,6 +307,22 @@ describe('find', () => {
     await expect(client.sandboxes.find('x')).rejects.toMatchObject({ code: 'AMBIGUOUS_ID' });
     await expect(client.sandboxes.find('q')).rejects.toThrow('there is no such sandbox');
   });
+
+  it('never takes an empty id, as of an unset variable, for the only sandbox', async () => {
+    await open(answer);
+    for (const resolve of ['find', 'resolveId'] as const) {
+      await expect(client.sandboxes[resolve]('')).rejects.toThrow('the id of a sandbox is empty');
+      await expect(client.sandboxes[resolve]('../x')).rejects.toThrow('is not the id of a sandbox');
+    }
+    expect(server.seen).toHaveLength(0);
+  });
+});
+
+it('a folder that is no OCI layout is not imported as something else', async () => {
+  await open(() => ({ json: {} }));
+  const events = client.images.importDirectory('a:1', import.meta.dirname);
+  await expect(events.next()).rejects.toThrow('is not an OCI layout');
+  expect(server.seen).toHaveLength(0);
 });
 
 describe('bulk calls', () => {

@@ -2,6 +2,7 @@
  * Connects a command in a sandbox with this terminal: output as it comes, input, Ctrl-C, window
  * size. Used by `run`. The first Ctrl-C goes to the command as SIGINT, the second kills it.
  */
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import type { ExecOptions, ExecResult, Sandbox, SandboxProcess, SignalName } from '@sandlot/sdk';
@@ -35,6 +36,9 @@ export async function runCommand(
   const undo = [forwardSignals(context, process, connection.tty)];
   if (connection.tty && context.stdin.isTTY && context.stdin.setRawMode) {
     context.stdin.setRawMode(true);
+    // Node leaves the terminal's own carriage returns on; the one in the sandbox has added what it wants. Without
+    // `stty` they stay. Leaving raw mode puts all back.
+    spawnSync('stty', ['-opost'], { stdio: ['inherit', 'ignore', 'ignore'] });
     undo.push(() => context.stdin.setRawMode?.(false));
   }
   if (takesInput) undo.push(forwardInput(context, process));

@@ -1,7 +1,8 @@
 /** Where everything of one instance lies on this machine. Used by `up`, `down` and `doctor`. */
 import { createHash } from 'node:crypto';
-import { mkdirSync, realpathSync } from 'node:fs';
+import { mkdirSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { CliError } from '../cli-error.js';
 
 /** Paths of an instance. */
 export interface Layout {
@@ -42,10 +43,34 @@ export function layoutOf(data: string): Layout {
   };
 }
 
-/** Makes the data folder and answers its real path: the instance id is made from that. */
+/**
+ * Makes the data folder and answers its real path: the instance id is made from that.
+ * @throws CliError for a place where no folder can be made
+ */
 export function makeDataFolder(data: string): string {
-  mkdirSync(data, { recursive: true, mode: 0o711 });
-  return realpathSync(data);
+  try {
+    makeFolders(path.resolve(data));
+    return realpathSync(data);
+  } catch (cause) {
+    throw new CliError(`cannot make the data folder ${data}: ${(cause as Error).message}`, {
+      hint: 'Name another one with --data or SANDLOT_DATA, on a file system that is written to.',
+      cause,
+    });
+  }
+}
+
+/** One by one: Node's own recursive way never ends where a folder is there and nothing can be made in it (/proc). */
+function makeFolders(folder: string): void {
+  const found = statSync(folder, { throwIfNoEntry: false });
+  if (found?.isDirectory()) return;
+  if (found) throw new Error('there is a file of that name');
+  makeFolders(path.dirname(folder));
+  try {
+    mkdirSync(folder, { mode: 0o711 });
+  } catch (error) {
+    // Somebody else was faster.
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
 }
 
 /** Four hex digits that stand in every name an instance makes on the host. */

@@ -1,6 +1,6 @@
 /** `client.images`: what the node has, pulls and imports with progress, removal. */
 import type { ImageDetails, ImageInfo, ImageProgress, RegistryAuth } from '@sandlot/protocol';
-import { SandlotError } from '../errors.js';
+import { SandlotError, ValidationError } from '../errors.js';
 import type { ApiClient, CallOptions } from '../http/api-client.js';
 
 export type { ImageDetails, ImageInfo, ImageProgress, RegistryAuth };
@@ -84,6 +84,17 @@ export class Images {
     options: CallOptions = {},
   ): AsyncGenerator<ImageEvent> {
     const { packDirectory } = await import('../files/pack-directory.js');
+    const { stat } = await import('node:fs/promises');
+    // Any other folder would become an image too, as a root file system, and hardly what was meant.
+    if (!(await stat(`${folder}/oci-layout`).catch(() => undefined))?.isFile())
+      throw new ValidationError(
+        `${folder} is not an OCI layout: there is no file oci-layout in it`,
+        {
+          code: 'INVALID_REQUEST',
+          hint: 'Name the folder that has it; a root file system is imported as a tar.',
+        },
+        [],
+      );
     const ignore = () => undefined;
     yield* this.import(name, packDirectory(folder, ignore, ignore), options);
   }

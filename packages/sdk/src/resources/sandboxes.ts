@@ -1,7 +1,7 @@
 /** `client.sandboxes`: create, find, wait for and delete sandboxes. */
 
 import type { ErrorContext, GatewayAuth } from '@sandlot/protocol';
-import { NotFoundError, SandboxNotRunningError, type SandlotError } from '../errors.js';
+import { NotFoundError, SandboxNotRunningError, type SandlotError, ValidationError } from '../errors.js';
 import type { CallOptions } from '../http/api-client.js';
 import { pause } from '../http/retry.js';
 import { Sandbox } from '../sandbox.js';
@@ -19,6 +19,7 @@ import {
 
 /** A whole id, as `idPattern` of the protocol has it (that module loads a schema compiler). */
 export const fullIdPattern = /^[a-z][a-z2-7]{19}$/;
+const idBeginningPattern = /^[A-Za-z0-9_-]{1,64}$/;
 /** Ids in one `status:batchGet`. */
 const statusBatchSize = 100;
 /** Ids in one bulk delete. */
@@ -187,8 +188,16 @@ export class Sandboxes {
     return fullIdPattern.test(idOrPrefix) ? idOrPrefix : (await this.find(idOrPrefix, options)).id;
   }
 
-  /** The one sandbox whose id begins with `prefix`. */
+  /** The one sandbox whose id begins with `prefix`. An empty one is refused: it would mean any sandbox that is alone. */
   async find(prefix: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    if (!idBeginningPattern.test(prefix))
+      throw new ValidationError(
+        prefix === ''
+          ? 'the id of a sandbox is empty'
+          : `${JSON.stringify(prefix)} is not the id of a sandbox`,
+        { code: 'INVALID_REQUEST', hint: 'Give an id, or its beginning, as `sandlot ls` shows them.' },
+        [],
+      );
     try {
       return await this.info(prefix, options);
     } catch (error) {
