@@ -56,6 +56,8 @@ it('kill -9 at any moment: what was answered holds, nothing is left over', { tim
     const workers = Array.from({ length: 4 }, worker);
     // The first rounds kill within the very first creates, the later ones in the middle of many.
     await new Promise((resolve) => setTimeout(resolve, 30 + random() * 200 * round));
+    // Many on a busy host, too.
+    if (round > 1) await expect.poll(() => created.size, { timeout: 15_000 }).toBeGreaterThan(2 * round);
     await plane.end('SIGKILL');
     stopping = true;
     await Promise.all(workers);
