@@ -1,0 +1,131 @@
+/**
+ * The listener with TLS: HTTP/2 and HTTP/1.1 on one port, as the client chooses by ALPN. HTTP/1.1 is an
+ * ordinary server with the ordinary limits; connections that chose `h2` are handed to a second one that does
+ * not listen itself. Made by `front-server.ts`.
+ */
+import type { RequestListener } from 'node:http';
+import {
+  constants,
+  createServer as createHttp2Server,
+  type Http2ServerRequest,
+  type Http2ServerResponse,
+  type ServerHttp2Session,
+} from 'node:http2';
+import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
+import type { TLSSocket } from 'node:tls';
+import type { Certificate } from './certificate.js';
+import { FrontRequest, FrontResponse } from './http2-messages.js';
+
+/** Limits that both kinds of listener share. */
+export interface ListenerLimits {
+  headersTimeoutMs: number;
+  keepAliveTimeoutMs: number;
+}
+
+/** Calls at once on one connection. Prime's clients open another one above 90. */
+const maxConcurrentStreams = 256;
+/** What a client may send of one call before we have read it: what a stalled one costs. */
+const streamWindowBytes = 256 * 1024;
+/** The same for all calls of a connection; we take in all of it, so this only bounds what is under way. */
+const connectionWindowBytes = 4 * 1024 * 1024;
+/** Largest head of a request, as of HTTP/1.1. */
+const maxHeadBytes = 16 * 1024;
+/** Node's count of what it holds for one connection, MB: a chunk on its way out for each call must fit. */
+const maxSessionMegabytes = 64;
+/** A client that breaks off more calls than this at once, or for long more a second, is flooding us. */
+const resetBurst = 1_000;
+const resetsPerSecond = 50;
+
+/** The public listener with TLS. */
+export class SecureListener {
+  readonly server: HttpsServer;
+  readonly #sessions = new Set<ServerHttp2Session>();
+  readonly #limits: ListenerLimits;
+
+  constructor(listener: RequestListener, certificate: Certificate, limits: ListenerLimits) {
+    this.#limits = limits;
+    const http2 = createHttp2Server(
+      {
+        settings: {
+          maxConcurrentStreams,
+          initialWindowSize: streamWindowBytes,
+          maxHeaderListSize: maxHeadBytes,
+        },
+        maxSessionMemory: maxSessionMegabytes,
+        Http2ServerRequest: FrontRequest,
+        Http2ServerResponse: FrontResponse,
+      },
+      listener as unknown as (request: Http2ServerRequest, response: Http2ServerResponse) => void,
+    );
+    http2.on('session', (session) => this.#keep(session));
+    this.server = createHttpsServer(
+      {
+        ...certificate,
+        ALPNProtocols: ['h2', 'http/1.1'],
+        handshakeTimeout: limits.headersTimeoutMs,
+        keepAliveTimeout: limits.keepAliveTimeoutMs,
+        requestTimeout: 0,
+      },
+      listener,
+    );
+    this.server.headersTimeout = limits.headersTimeoutMs;
+    this.server.timeout = 0;
+    const http1 = this.server.listeners('secureConnection') as ((socket: TLSSocket) => void)[];
+    this.server.removeAllListeners('secureConnection');
+    this.server.on('secureConnection', (socket) => {
+      if (socket.alpnProtocol === 'h2') http2.emit('connection', socket);
+      else for (const take of http1) take.call(this.server, socket);
+    });
+  }
+
+  /** Takes a renewed certificate for connections made from now on. */
+  renew(certificate: Certificate): void {
+    this.server.setSecureContext({ ...certificate });
+  }
+
+  /** Tells HTTP/2 clients to go elsewhere; calls at work go on. */
+  closeIdleConnections(): void {
+    for (const session of this.#sessions) session.close();
+  }
+
+  #keep(session: ServerHttp2Session): void {
+    this.#sessions.add(session);
+    session.setLocalWindowSize(connectionWindowBytes);
+    let calls = 0;
+    // Covers what comes before a first request, too: a client that sends its preface or a head too slowly.
+    const closeLater = () => setTimeout(() => session.close(), this.#limits.keepAliveTimeoutMs).unref();
+    let idle = closeLater();
+    const isFlood = resetCounter();
+    session.on('stream', (stream) => {
+      clearTimeout(idle);
+      calls++;
+      stream.once('close', () => {
+        if (stream.aborted && isFlood()) {
+          session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+          session.destroy();
+        }
+        calls--;
+        clearTimeout(idle);
+        if (calls === 0 && !session.closed) idle = closeLater();
+      });
+    });
+    // One client's broken connection is no event for us.
+    session.on('error', () => undefined);
+    session.once('close', () => {
+      clearTimeout(idle);
+      this.#sessions.delete(session);
+    });
+  }
+}
+
+/** Counts calls that a client broke off; true once there are too many. */
+function resetCounter(): () => boolean {
+  let allowed = resetBurst;
+  let counted = performance.now();
+  return () => {
+    const now = performance.now();
+    allowed = Math.min(resetBurst, allowed + ((now - counted) / 1000) * resetsPerSecond);
+    counted = now;
+    return --allowed < 0;
+  };
+}
