@@ -46,6 +46,12 @@ export class RawHttp2Client {
     this.socket.write(frame(types.reset, 0, 1, payload));
   }
 
+  /** Resolves when the server has closed the connection. */
+  closed(): Promise<void> {
+    this.socket.resume();
+    return new Promise((resolve) => this.socket.once('close', () => resolve()));
+  }
+
   /** Drops the connection. */
   close(): void {
     this.socket.destroy();

@@ -1,11 +1,11 @@
 /**
  * The listener with TLS: HTTP/2 and HTTP/1.1 on one port, as the client chooses by ALPN. HTTP/1.1 is an
  * ordinary server with the ordinary limits; connections that chose `h2` are handed to a second one that does
- * not listen itself. Made by `front-server.ts`.
+ * not listen itself. A flood of resets is stopped by Node's own HTTP/2 library, which closes a connection with
+ * more than 1,000 at once or 33 a second. Made by `front-server.ts`.
  */
 import type { RequestListener } from 'node:http';
 import {
-  constants,
   createServer as createHttp2Server,
   type Http2ServerRequest,
   type Http2ServerResponse,
@@ -32,9 +32,6 @@ const connectionWindowBytes = 4 * 1024 * 1024;
 const maxHeadBytes = 16 * 1024;
 /** Node's count of what it holds for one connection, MB: a chunk on its way out for each call must fit. */
 const maxSessionMegabytes = 64;
-/** A client that breaks off more calls than this at once, or for long more a second, is flooding us. */
-const resetBurst = 1_000;
-const resetsPerSecond = 50;
 
 /** The public listener with TLS. */
 export class SecureListener {
@@ -95,15 +92,10 @@ export class SecureListener {
     // Covers what comes before a first request, too: a client that sends its preface or a head too slowly.
     const closeLater = () => setTimeout(() => session.close(), this.#limits.keepAliveTimeoutMs).unref();
     let idle = closeLater();
-    const isFlood = resetCounter();
     session.on('stream', (stream) => {
       clearTimeout(idle);
       calls++;
       stream.once('close', () => {
-        if (stream.aborted && isFlood()) {
-          session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-          session.destroy();
-        }
         calls--;
         clearTimeout(idle);
         if (calls === 0 && !session.closed) idle = closeLater();
@@ -116,16 +108,4 @@ export class SecureListener {
       this.#sessions.delete(session);
     });
   }
-}
-
-/** Counts calls that a client broke off; true once there are too many. */
-function resetCounter(): () => boolean {
-  let allowed = resetBurst;
-  let counted = performance.now();
-  return () => {
-    const now = performance.now();
-    allowed = Math.min(resetBurst, allowed + ((now - counted) / 1000) * resetsPerSecond);
-    counted = now;
-    return --allowed < 0;
-  };
 }
