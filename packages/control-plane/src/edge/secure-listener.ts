@@ -30,6 +30,10 @@ const streamWindowBytes = 256 * 1024;
 const connectionWindowBytes = 4 * 1024 * 1024;
 /** Largest head of a request, as of HTTP/1.1. */
 const maxHeadBytes = 16 * 1024;
+/** Clients keep HTTP/2 connections longer than others (Prime's 90 s), and we are not to be the side that closes them. */
+const idleFactor = 2;
+/** A connection that we have ended is dropped after this. */
+const goodbyeMs = 5_000;
 /** Node's count of what it holds for one connection, MB: a chunk on its way out for each call must fit. */
 const maxSessionMegabytes = 64;
 
@@ -54,7 +58,6 @@ export class SecureListener {
       },
       listener as unknown as (request: Http2ServerRequest, response: Http2ServerResponse) => void,
     );
-    http2.on('session', (session) => this.#keep(session));
     this.server = createHttpsServer(
       {
         ...certificate,
@@ -70,8 +73,15 @@ export class SecureListener {
     const http1 = this.server.listeners('secureConnection') as ((socket: TLSSocket) => void)[];
     this.server.removeAllListeners('secureConnection');
     this.server.on('secureConnection', (socket) => {
-      if (socket.alpnProtocol === 'h2') http2.emit('connection', socket);
-      else for (const take of http1) take.call(this.server, socket);
+      if (socket.alpnProtocol !== 'h2') {
+        for (const take of http1) take.call(this.server, socket);
+        return;
+      }
+      // Made by the call below, before it returns.
+      const keep = (session: ServerHttp2Session) => this.#keep(session, socket);
+      http2.once('session', keep);
+      http2.emit('connection', socket);
+      http2.off('session', keep);
     });
   }
 
@@ -85,12 +95,13 @@ export class SecureListener {
     for (const session of this.#sessions) session.close();
   }
 
-  #keep(session: ServerHttp2Session): void {
+  #keep(session: ServerHttp2Session, socket: TLSSocket): void {
     this.#sessions.add(session);
     session.setLocalWindowSize(connectionWindowBytes);
     let calls = 0;
     // Covers what comes before a first request, too: a client that sends its preface or a head too slowly.
-    const closeLater = () => setTimeout(() => session.close(), this.#limits.keepAliveTimeoutMs).unref();
+    const closeLater = () =>
+      setTimeout(() => session.close(), idleFactor * this.#limits.keepAliveTimeoutMs).unref();
     let idle = closeLater();
     session.on('stream', (stream) => {
       clearTimeout(idle);
@@ -106,6 +117,8 @@ export class SecureListener {
     session.once('close', () => {
       clearTimeout(idle);
       this.#sessions.delete(session);
+      // Node only says goodbye, and waits for the client to do so.
+      setTimeout(() => socket.destroy(), goodbyeMs).unref();
     });
   }
 }
