@@ -72,6 +72,8 @@ const hints: Record<string, string> = {
 
 function hintFor(error: KnownError): string | undefined {
   if (error.name === 'ConnectionError') {
+    // The message says what to do.
+    if (error.message.includes('certificate of the server')) return undefined;
     return error.code === 'ECONNREFUSED' || error.code === 'ENOENT'
       ? 'Start the server with `sandlot up --detach`, or name another with SANDLOT_URL.'
       : 'Check SANDLOT_URL (`sandlot config`) and the network, then try again.';

@@ -119,7 +119,7 @@ describe('an instance', () => {
       ...{ cpuOvercommit: 3, memoryOvercommit: 4, diskOvercommit: 5, allowPrivate: ['10.1.0.0/16'] },
       ...{ allowHostPort: ['80', '443'], subnet: '10.77.0.0/20', rootlessNetwork: true },
       ...{ kvm: 'never', driver: 'fake', agentBinary: '/a', prebuild: ['1x256'], guestAssets: '/g' },
-      ...{ insecureRegistry: ['r:5000'], poolSize: 2 },
+      ...{ insecureRegistry: ['r:5000'], poolSize: 2, tlsCert: '/c', tlsKey: '/k' },
     } satisfies Required<DaemonOptions>;
     expect(
       readNodeAgentOptions(nodeAgentArguments(layoutOf('/d'), 'beef', options, undefined)),
@@ -131,6 +131,7 @@ describe('an instance', () => {
     });
     expect(readControlPlaneOptions(controlPlaneArguments(layoutOf('/d'), options)).server).toMatchObject({
       ...{ host: '0.0.0.0', port: 1, publicUrl: 'https://x', trustedProxies: ['10.0.0.0/8', '::1'] },
+      tls: { cert: '/c', key: '/k' },
     });
   });
 
@@ -139,6 +140,28 @@ describe('an instance', () => {
     expect(localUrlOf('[::]:80')).toBe('http://127.0.0.1:80');
     expect(localUrlOf('10.0.0.1:80')).toBe('http://10.0.0.1:80');
     expect(localUrlOf('8080')).toBe('http://127.0.0.1:8080');
+    expect(localUrlOf('8080', 'https')).toBe('https://127.0.0.1:8080');
+  });
+
+  it('with TLS has an https URL: that of --public-url where there is one', async () => {
+    const kept = prepareServer(path.join(folder, 'data'), false);
+    const secure = withOptions(kept, { tlsCert: 'cert.pem', tlsKey: '/key.pem' });
+    expect(secure.url).toBe('https://127.0.0.1:7070');
+    expect(secure.controlPlane.args).toEqual(
+      expect.arrayContaining(['--tls-cert', path.resolve('cert.pem'), '--tls-key', '/key.pem']),
+    );
+    const named = withOptions(secure, { publicUrl: 'https://sandlot.example.org/' });
+    expect([named.url, named.controlPlane.health]).toEqual([
+      'https://sandlot.example.org',
+      { url: 'https://127.0.0.1:7070' },
+    ]);
+    await expect(checkOptions([withOptions(kept, { tlsCert: '/c' }).controlPlane])).rejects.toMatchObject({
+      message: '--tls-cert needs --tls-key: TLS takes a certificate and its key',
+      exitCode: 2,
+    });
+    await expect(checkOptions([secure.controlPlane])).rejects.toMatchObject({
+      message: `--tls-cert: there is no file ${path.resolve('cert.pem')}`,
+    });
   });
 });
 

@@ -18,7 +18,13 @@ const closeTimeoutMs = 30_000;
 
 async function main(): Promise<void> {
   const { server, readyFile, logLevel, checkOnly } = parseOptions(process.argv.slice(2));
-  if (checkOnly) return;
+  if (checkOnly) {
+    const { readCertificate } = await import('./edge/certificate.js');
+    // On the standard output: a complaint on the other one means that nothing may be started.
+    for (const warning of server.tls ? readCertificate(server.tls, server.publicUrl).warnings : [])
+      process.stdout.write(`${warning}\n`);
+    return;
+  }
   const { startControlPlane } = await import('./start.js');
   const log = openLog({ name: 'control-plane', level: logLevel, redact: ['req.headers.authorization'] });
   process.on('unhandledRejection', (error) => log.error({ err: error }, 'unhandled rejection'));

@@ -21,6 +21,11 @@ it('reads what `up` gives', () => {
   });
 });
 
+it('takes a certificate and its key, by absolute paths', () => {
+  const args = ['--data', '/d', '--tls-cert', '/c.pem', '--tls-key', '/k.pem'];
+  expect(parseOptions(args).server.tls).toEqual({ cert: '/c.pem', key: '/k.pem' });
+});
+
 it('takes addresses and ranges of trusted proxies', () => {
   const proxies = ['10.0.0.1', '192.168.0.0/16', '::1', 'fd00::/8'];
   const args = ['--data', '/d', ...proxies.flatMap((proxy) => ['--trusted-proxy', proxy])];
@@ -48,6 +53,8 @@ it.each([
   [['--data', '/d', '--trusted-proxy', '10.0.0.0/8/8']],
   [['--data', '/d', '--trusted-proxy', '::1/']],
   [['--data', '/d', '--log-level', 'loud']],
+  [['--data', '/d', '--tls-cert', '/c']],
+  [['--data', '/d', '--tls-key', '/k']],
   [['--data', '/d', '--no-such']],
 ])('refuses %j', (args) => {
   expect(() => parseOptions(args)).toThrow(OptionError);

@@ -14,6 +14,8 @@ export interface ControlPlaneOptions {
   nodeSocket: string;
   adminSocket: string;
   publicUrl?: string | undefined;
+  /** PEM files of certificate and key; with them the public port speaks TLS only. */
+  tls?: { cert: string; key: string } | undefined;
   trustedProxies: readonly string[];
   /** Shown by `status`; the parent of `dataFolder` when absent. */
   shownDataFolder?: string | undefined;
@@ -48,6 +50,7 @@ export function parseOptions(args: readonly string[]): ProcessOptions {
       nodeSocket: resolve(values['node-socket'] ?? `${parent}/run/node.sock`),
       adminSocket: resolve(values['admin-socket'] ?? `${parent}/run/admin.sock`),
       publicUrl: parsePublicUrl(values['public-url']),
+      tls: parseTls(values['tls-cert'], values['tls-key']),
       trustedProxies: values['trusted-proxy'].map(parseProxy),
       shownDataFolder: parent,
     },
@@ -68,6 +71,8 @@ function readFlags(args: readonly string[]) {
         'node-socket': { type: 'string' },
         'admin-socket': { type: 'string' },
         'public-url': { type: 'string' },
+        'tls-cert': { type: 'string' },
+        'tls-key': { type: 'string' },
         'trusted-proxy': { type: 'string', multiple: true, default: [] },
         'ready-file': { type: 'string' },
         'log-level': { type: 'string', default: 'info' },
@@ -101,6 +106,14 @@ function parsePublicUrl(text: string | undefined): string | undefined {
   if (!['http:', 'https:'].includes(url.protocol) || url.search !== '' || url.hash !== '')
     throw new OptionError(`--public-url must be http or https, without query or fragment, got ${text}`);
   return text.replace(/\/+$/, '');
+}
+
+/** Both or neither. What is in them is checked by `edge/certificate.ts`. */
+function parseTls(cert: string | undefined, key: string | undefined): ControlPlaneOptions['tls'] {
+  if (cert !== undefined && key !== undefined) return { cert: resolve(cert), key: resolve(key) };
+  if (cert === undefined && key === undefined) return undefined;
+  const [given, missing] = key === undefined ? ['--tls-cert', '--tls-key'] : ['--tls-key', '--tls-cert'];
+  throw new OptionError(`${given} needs ${missing}: TLS takes a certificate and its key`);
 }
 
 /** An address, or an address with a prefix length. */

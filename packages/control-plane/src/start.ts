@@ -13,6 +13,7 @@ import { Dispatcher } from './app/dispatch.js';
 import { GatewayTokens } from './app/gateway-tokens.js';
 import { Lifecycle } from './app/lifecycle.js';
 import { Reconciler } from './app/reconcile.js';
+import { CertificateWatch, readCertificate } from './edge/certificate.js';
 import { Forwarder } from './edge/forwarder.js';
 import { FrontServer } from './edge/front-server.js';
 import { type ApiServer, buildApiServer } from './http/api-server.js';
@@ -28,11 +29,13 @@ export interface StartHooks {
   /** Milliseconds since 1970. */
   now?: () => number;
   reconcileIntervalMs?: number;
+  /** How often the files of the certificate are looked at. */
+  certificateLookMs?: number;
 }
 
 /** A control plane that runs. */
 export interface ControlPlane {
-  /** `http://host:port` of the public listener. */
+  /** `http://host:port` of the public listener, or `https://…`. */
   address: string;
   /** One pass now; for tests that move the clock. */
   reconcile(): Promise<void>;
@@ -50,6 +53,8 @@ export async function startControlPlane(
   hooks: StartHooks,
 ): Promise<ControlPlane> {
   const now = hooks.now ?? Date.now;
+  const certificate = options.tls && readCertificate(options.tls, options.publicUrl);
+  for (const warning of certificate?.warnings ?? []) hooks.log.warn(warning);
   const core = await openCore(options, hooks.log, now);
   const { app, reconciler } = core;
   let address = '';
@@ -58,12 +63,24 @@ export async function startControlPlane(
   const forwarder = new Forwarder(options.nodeSocket, hooks.log, (outcome) =>
     api?.metrics.countGateway(outcome),
   );
-  const front: FrontServer = new FrontServer({
-    api: (incoming, outgoing) => api?.handle(incoming, outgoing),
-    gateway: (incoming, outgoing) => forwarder.forward(incoming, outgoing),
-  });
+  const front: FrontServer = new FrontServer(
+    {
+      api: (incoming, outgoing) => api?.handle(incoming, outgoing),
+      gateway: (incoming, outgoing) => forwarder.forward(incoming, outgoing),
+    },
+    certificate && { cert: certificate.cert, key: certificate.key },
+  );
+  const watch =
+    options.tls &&
+    new CertificateWatch(
+      options.tls,
+      hooks.log,
+      (renewed) => front.renewCertificate(renewed),
+      hooks.certificateLookMs,
+    );
   const close = async () => {
     closing = true;
+    watch?.close();
     await front.close(closeGraceMs);
     forwarder.close();
     await api?.close();
@@ -81,7 +98,7 @@ export async function startControlPlane(
       trustedProxies: options.trustedProxies,
     });
     const { port } = await front.listen(options.host, options.port);
-    address = originOf(options.host, port);
+    address = originOf(options.host, port, options.tls ? 'https' : 'http');
     await front.listenAdmin(options.adminSocket);
   } catch (error) {
     await close();
@@ -144,8 +161,8 @@ async function openCore(options: ControlPlaneOptions, log: Logger, now: () => nu
   return { app, reconciler, close };
 }
 
-function originOf(host: string, port: number): string {
+function originOf(host: string, port: number, scheme: string): string {
   const isAll = host === '0.0.0.0' || host === '::' || host === '';
   const name = isAll ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host;
-  return `http://${name}:${port}`;
+  return `${scheme}://${name}:${port}`;
 }

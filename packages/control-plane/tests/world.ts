@@ -7,7 +7,7 @@ import { compileSchema, type ErrorBody, type Route, routes, type Sandbox } from 
 import { pino } from 'pino';
 import { expect } from 'vitest';
 import type { ControlPlaneOptions } from '../src/options.js';
-import { type ControlPlane, startControlPlane } from '../src/start.js';
+import { type ControlPlane, type StartHooks, startControlPlane } from '../src/start.js';
 import { FakeNode } from './fake-node.js';
 
 /** An answer. */
@@ -52,7 +52,7 @@ export class World {
     return this;
   }
 
-  async startPlane(): Promise<void> {
+  async startPlane(hooks: Partial<StartHooks> = {}): Promise<void> {
     const write = (line: string) => void this.logged.push(line);
     const log = process.env['LOG']
       ? pino({ level: process.env['LOG'] })
@@ -68,7 +68,7 @@ export class World {
         trustedProxies: [],
         ...this.#options,
       },
-      { log, now: () => Date.now() + this.skewMs, reconcileIntervalMs: 3_600_000 },
+      { log, now: () => Date.now() + this.skewMs, reconcileIntervalMs: 3_600_000, ...hooks },
     );
   }
 

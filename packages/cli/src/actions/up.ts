@@ -1,12 +1,11 @@
 /** `sandlot up`: starts what does not run, or renews it, and says what it did. */
-import { isDeepStrictEqual } from 'node:util';
 import { CliError } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { isStale } from '../up/build-time.js';
 import { checkOptions } from '../up/check-options.js';
 import { type DaemonSpec, isRunning, startDaemon } from '../up/daemon.js';
-import { ensureKey } from '../up/first-key.js';
+import { ensureKey, type KeyOutcome } from '../up/first-key.js';
 import { requireFreeAddress } from '../up/free-address.js';
 import {
   keepOptions,
@@ -59,7 +58,9 @@ async function bringUp(
   options: UpOptions,
 ): Promise<{ server: LocalServer; started: string[] }> {
   const wanted = withOptions(kept, options as unknown as Record<string, unknown>);
-  if (wanted !== kept) await checkOptions([wanted.nodeAgent, wanted.controlPlane]);
+  if (wanted !== kept)
+    for (const warning of await checkOptions([wanted.nodeAgent, wanted.controlPlane]))
+      context.out.note(`warning: ${warning}`);
   const started = await startWhatIsMissing(context, kept, wanted, options);
   if (wanted !== kept && started.length < 2)
     context.out.note(
@@ -84,7 +85,7 @@ export async function startWhatIsMissing(
   const started: string[] = [];
   // Before anything is started: a node agent whose control plane cannot listen would stay behind.
   for (const daemon of daemons) {
-    const moves = !isDeepStrictEqual(kept[daemon].health, wanted[daemon].health);
+    const moves = addressOf(kept[daemon]) !== addressOf(wanted[daemon]);
     const isOurs = !moves && isAlive(readReadyFile(kept[daemon].readyFile));
     if (!isOurs) await requireFreeAddress(wanted[daemon]);
   }
@@ -100,6 +101,11 @@ export async function startWhatIsMissing(
     if (daemon === 'nodeAgent') openNodeSocket(wanted);
   }
   return started;
+}
+
+/** Where it listens, with TLS or without. */
+function addressOf({ health }: DaemonSpec): string {
+  return 'url' in health ? new URL(health.url).host : health.socketPath;
 }
 
 /** True when the daemon is to be started now; ends one that has to go first. */
@@ -134,7 +140,7 @@ function report(
   context: CliContext,
   server: LocalServer,
   started: string[],
-  key: 'kept' | 'written',
+  key: KeyOutcome,
   options: UpOptions,
 ): void {
   const { layout, url, instance } = server;
@@ -156,6 +162,10 @@ function report(
     }
     context.out.line(`  data          ${layout.data} (instance ${instance.instanceId})`);
   }
+  if (key === 'unclear')
+    context.out.note(
+      `whether your API key works could not be asked: ${url} cannot be reached from here, or its certificate is not trusted (\`sandlot status\` says more)`,
+    );
   if (key === 'written')
     context.out.note('an API key was made and written to your configuration (`sandlot config`)');
   if (!context.isRoot) {

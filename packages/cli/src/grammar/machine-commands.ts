@@ -14,6 +14,8 @@ export function addMachineCommands(parent: Command, binder: Binder): void {
       .option('--data <folder>', 'data folder (SANDLOT_DATA)')
       .option('--listen <address>', 'address and port of the API (127.0.0.1:7070)')
       .option('--public-url <url>', 'URL under which clients reach it')
+      .option('--tls-cert <file>', 'serve https with this certificate (PEM, with its chain); needs --tls-key')
+      .option('--tls-key <file>', 'private key of the certificate (PEM)')
       .option(
         '--trusted-proxy <address>',
         'believe the X-Forwarded headers of this address or CIDR; may be repeated',

@@ -7,16 +7,20 @@ import type { DaemonSpec } from './daemon.js';
 /** A daemon only reads its flags and ends. */
 const checkTimeoutMs = 30_000;
 
-/** Throws what is wrong with the flags. */
-export async function checkOptions(daemons: readonly DaemonSpec[]): Promise<void> {
-  await Promise.all(daemons.map(checkOne));
+/** Throws what is wrong with the flags; gives what is only questionable, such as an expired certificate. */
+export async function checkOptions(daemons: readonly DaemonSpec[]): Promise<string[]> {
+  return (await Promise.all(daemons.map(checkOne))).flat();
 }
 
-async function checkOne({ role, main, args }: DaemonSpec): Promise<void> {
+async function checkOne({ role, main, args, user }: DaemonSpec): Promise<string[]> {
   try {
-    await promisify(execFile)(process.execPath, [main, ...args, '--check-options'], {
+    const { stdout } = await promisify(execFile)(process.execPath, [main, ...args, '--check-options'], {
       timeout: checkTimeoutMs,
+      cwd: '/',
+      // Files that it is to read must be open to that user.
+      ...(user ? { uid: user.uid, gid: user.gid } : {}),
     });
+    return stdout.split('\n').filter((line) => line !== '');
   } catch (cause) {
     const said = String((cause as { stderr?: unknown }).stderr ?? '')
       .trim()

@@ -1,14 +1,14 @@
 /** After `up`: a key that works is in the configuration of the user who called it. */
 import path from 'node:path';
-import { Sandlot } from '@sandlot/sdk';
+import { ConnectionError, Sandlot } from '@sandlot/sdk';
 import { CliError } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import { configPath, readConfigFile, writeConfigFile } from '../settings.js';
 import type { LocalServer } from './local-server.js';
 import { findUser } from './service-user.js';
 
-/** What was done about the key. */
-export type KeyOutcome = 'kept' | 'written';
+/** What was done about the key; `unclear`: one is there, and the server could not be asked about it. */
+export type KeyOutcome = 'kept' | 'written' | 'unclear';
 
 /** Writes url and key to the configuration, unless a key there works already. Makes one through the admin socket. */
 export async function ensureKey(context: CliContext, server: LocalServer): Promise<KeyOutcome> {
@@ -16,9 +16,10 @@ export async function ensureKey(context: CliContext, server: LocalServer): Promi
   const config = readConfigFile(file);
   const isThisServer = (config.url ?? server.url) === server.url;
   const known = context.env['SANDLOT_API_KEY'] || (isThisServer ? config.api_key : undefined);
-  if (known && (await works(server.url, known))) {
+  const state = known ? await stateOf(server.url, known) : 'refused';
+  if (state !== 'refused') {
     if (config.api_key === known && config.url === undefined) writeConfigFile(file, { url: server.url });
-    return 'kept';
+    return state === 'works' ? 'kept' : 'unclear';
   }
   const key = await makeKey(server);
   const change = { url: server.url, api_key: key };
@@ -27,13 +28,14 @@ export async function ensureKey(context: CliContext, server: LocalServer): Promi
   return 'written';
 }
 
-async function works(url: string, key: string): Promise<boolean> {
+/** The server runs: where it cannot be reached, the public URL leads elsewhere, or its certificate is not trusted here. */
+async function stateOf(url: string, key: string): Promise<'works' | 'refused' | 'unclear'> {
   const client = new Sandlot({ url, apiKey: key, maxRetries: 1, timeoutMs: 5_000 });
   try {
     await client.server.status();
-    return true;
-  } catch {
-    return false;
+    return 'works';
+  } catch (error) {
+    return error instanceof ConnectionError ? 'unclear' : 'refused';
   } finally {
     client.close();
   }

@@ -26,6 +26,7 @@ import { ensureServiceUser, type UserIds } from './service-user.js';
 export interface LocalServer {
   layout: Layout;
   instance: Instance;
+  /** For clients on this machine: with TLS by the name that the certificate is for, as far as we know it. */
   url: string;
   nodeAgent: DaemonSpec;
   controlPlane: DaemonSpec;
@@ -75,7 +76,8 @@ export function prepareServer(data: string, isRoot: boolean): LocalServer {
 export function withOptions(server: LocalServer, given: Record<string, unknown>): LocalServer {
   const { layout, serviceUser } = server;
   const options = mergeOptions(server.instance.options, given);
-  if (options.guestAssets !== undefined) options.guestAssets = path.resolve(options.guestAssets);
+  for (const name of ['guestAssets', 'tlsCert', 'tlsKey'] as const)
+    if (options[name] !== undefined) options[name] = path.resolve(options[name]);
   if (isDeepStrictEqual(options, server.instance.options)) return server;
   const instance = { ...server.instance, options };
   return { layout, instance, serviceUser, ...daemonSpecs(layout, instance, serviceUser) };
@@ -89,7 +91,9 @@ export function keepOptions({ layout, instance }: LocalServer): void {
 /** The daemons of a prepared instance. */
 function daemonSpecs(layout: Layout, { instanceId, options }: Instance, serviceUser: UserIds | undefined) {
   const map = makeBuildReachable(layout.build, serviceUser);
-  const url = localUrlOf(options.listen ?? defaultListen);
+  const hasTls = options.tlsCert !== undefined || options.tlsKey !== undefined;
+  const listenUrl = localUrlOf(options.listen ?? defaultListen, hasTls ? 'https' : 'http');
+  const url = (hasTls ? options.publicUrl?.replace(/\/+$/, '') : undefined) ?? listenUrl;
   const mapped = { ...options, ...(options.guestAssets ? { guestAssets: map(options.guestAssets) } : {}) };
   const nodeAgent: DaemonSpec = {
     role: 'node agent',
@@ -107,7 +111,7 @@ function daemonSpecs(layout: Layout, { instanceId, options }: Instance, serviceU
     user: serviceUser,
     logFile: path.join(layout.logs, 'control-plane.log'),
     readyFile: layout.controlPlaneReady,
-    health: { url },
+    health: { url: listenUrl },
     startTimeoutMs: controlPlaneStartTimeoutMs,
   };
   return { url, nodeAgent, controlPlane };

@@ -6,6 +6,8 @@ import type { UserIds } from './service-user.js';
 export interface DaemonOptions {
   listen?: string;
   publicUrl?: string;
+  tlsCert?: string;
+  tlsKey?: string;
   trustedProxy?: string[];
   cpuOvercommit?: number;
   memoryOvercommit?: number;
@@ -27,6 +29,8 @@ export interface DaemonOptions {
 export const daemonOptionNames: readonly (keyof DaemonOptions)[] = [
   'listen',
   'publicUrl',
+  'tlsCert',
+  'tlsKey',
   'trustedProxy',
   'cpuOvercommit',
   'memoryOvercommit',
@@ -91,16 +95,18 @@ export function controlPlaneArguments(layout: Layout, options: DaemonOptions): s
     ...['--node-socket', layout.nodeSocket, '--admin-socket', layout.adminSocket],
     ...['--ready-file', layout.controlPlaneReady],
     ...flag('--public-url', options.publicUrl),
+    ...flag('--tls-cert', options.tlsCert),
+    ...flag('--tls-key', options.tlsKey),
     ...repeated('--trusted-proxy', options.trustedProxy),
   ];
 }
 
 /** URL under which this machine reaches a listen address; an address that means "all" becomes loopback. */
-export function localUrlOf(listen: string): string {
+export function localUrlOf(listen: string, scheme: 'http' | 'https' = 'http'): string {
   const match = /^(?:(.*):)?(\d+)$/.exec(listen);
   const host = match?.[1] ?? '';
   const isAll = host === '' || host === '0.0.0.0' || host === '::' || host === '[::]' || host === '*';
-  return `http://${isAll ? '127.0.0.1' : host}:${match?.[2] ?? '7070'}`;
+  return `${scheme}://${isAll ? '127.0.0.1' : host}:${match?.[2] ?? '7070'}`;
 }
 
 function flag(name: string, value: string | number | undefined): string[] {

@@ -1,7 +1,11 @@
 /** One small request to a daemon of this machine, over its unix socket or over TCP: health and shutdown. */
 import http from 'node:http';
+import https from 'node:https';
 
-/** Status and body; rejects when nobody listens or nothing comes in time. */
+/**
+ * Status and body; rejects when nobody listens or nothing comes in time. Whose certificate it is does not
+ * matter: nothing is told that is not for everybody, and the daemon's certificate has another name than its address.
+ */
 export function requestDaemon(
   target: { socketPath: string } | { url: string },
   method: 'GET' | 'POST',
@@ -12,11 +16,12 @@ export function requestDaemon(
   return new Promise((resolve, reject) => {
     const text = body === undefined ? undefined : JSON.stringify(body);
     const url = 'url' in target ? new URL(route, target.url) : new URL(route, 'http://localhost');
-    const request = http.request(
+    const request = (url.protocol === 'https:' ? https : http).request(
       url,
       {
         method,
         agent: false,
+        ...(url.protocol === 'https:' ? { rejectUnauthorized: false } : {}),
         timeout: timeoutMs,
         headers:
           text === undefined

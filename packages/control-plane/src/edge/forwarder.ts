@@ -6,6 +6,7 @@ import { Agent, type ClientRequest, type IncomingMessage, request, type ServerRe
 import type { Logger } from 'pino';
 import { requestIdHeader, requestIdOf } from '../request-id.js';
 import { endToEndHeaders } from './hop-headers.js';
+import { hasBody } from './http2-messages.js';
 
 /** Counts what became of requests. */
 export type CountOutcome = (outcome: 'ok' | 'unreachable' | 'client-gone' | 'broken') => void;
@@ -44,21 +45,16 @@ export class Forwarder {
   }
 
   #attempt(incoming: IncomingMessage, outgoing: ServerResponse, requestId: string, retryUntil: number): void {
-    const sent = request({
-      socketPath: this.socketPath,
-      method: incoming.method ?? 'GET',
-      path: incoming.url ?? '/',
-      headers: requestHeaders(incoming, requestId),
-      agent: this.#agent,
-    });
-    let answered = false;
+    const sent = this.#request(incoming, outgoing, requestId);
+    if (sent === undefined) return;
+    let answered: IncomingMessage | undefined;
     let bodyBegun = false;
     const onClientGone = () => {
       if (!outgoing.writableFinished) sent.destroy();
     };
     outgoing.once('close', onClientGone);
     sent.once('response', (answer) => {
-      answered = true;
+      answered = answer;
       this.#passBack(answer, outgoing, requestId);
     });
     sent.on('error', (error) => {
@@ -68,7 +64,8 @@ export class Forwarder {
         return;
       }
       if (answered) {
-        this.#cut(outgoing, error);
+        // After the whole answer it can only be the rest of the request that was not wanted.
+        if (!answered.complete) this.#cut(outgoing, error);
         return;
       }
       const repeatable = !bodyBegun && performance.now() < retryUntil;
@@ -87,8 +84,34 @@ export class Forwarder {
         bodyBegun = true;
         incoming.pipe(sent);
         incoming.once('error', () => sent.destroy());
+        // What the node no longer reads is not wanted; reading it lets the client see the answer.
+        sent.once('close', () => incoming.resume());
       });
     else sent.end();
+  }
+
+  /** The request to the node; none of what HTTP/2 can carry and HTTP/1.1 cannot. */
+  #request(
+    incoming: IncomingMessage,
+    outgoing: ServerResponse,
+    requestId: string,
+  ): ClientRequest | undefined {
+    try {
+      return request({
+        socketPath: this.socketPath,
+        method: incoming.method ?? 'GET',
+        path: incoming.url ?? '/',
+        headers: requestHeaders(incoming, requestId),
+        agent: this.#agent,
+      });
+    } catch (error) {
+      this.log.info({ err: error, requestId }, 'a request of the gateway cannot be passed on');
+      sendJson(outgoing, 400, {
+        error: 'bad_request',
+        detail: 'Its path or a header holds a character that HTTP forbids.',
+      });
+      return undefined;
+    }
   }
 
   #passBack(answer: IncomingMessage, outgoing: ServerResponse, requestId: string): void {
@@ -177,17 +200,11 @@ function sendStreamError(
   outgoing.end(Buffer.concat([head, end]));
 }
 
-function hasBody(incoming: IncomingMessage): boolean {
-  const { 'content-length': length, 'transfer-encoding': encoding } = incoming.headers;
-  return (
-    encoding !== undefined || (length !== undefined && length !== '0') || incoming.httpVersionMajor === 2
-  );
-}
-
 function requestHeaders(incoming: IncomingMessage, requestId: string): string[] {
   const headers = withRequestId(incoming.rawHeaders, requestId);
   const lacks = (name: string) =>
     !headers.some((value, index) => index % 2 === 0 && value.toLowerCase() === name);
+  // The name that HTTP/2 has for it.
   if (lacks('host')) headers.push('Host', String(incoming.headers[':authority'] ?? 'localhost'));
   if (hasBody(incoming) && lacks('content-length')) headers.push('Transfer-Encoding', 'chunked');
   return headers;

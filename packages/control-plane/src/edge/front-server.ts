@@ -1,10 +1,14 @@
 /**
- * The listeners: the public one and the admin socket. Each request goes to the gateway's forwarder or
- * to the API. TLS and HTTP/2 belong in `createListener`, which alone knows what kind of server it is.
+ * The listeners: the public one, with or without TLS, and the admin socket. Each request goes to the
+ * gateway's forwarder or to the API. HTTP/2 is spoken only with TLS: see `secure-listener.ts`.
  */
 import { chmodSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
+import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import type { Certificate } from './certificate.js';
+import { hasBody } from './http2-messages.js';
+import { SecureListener } from './secure-listener.js';
 
 /** Where requests go. */
 export interface FrontTargets {
@@ -24,20 +28,23 @@ const streamedPaths = ['/gw/', '/api/v1/images/local:import'];
 
 /** Both listeners. */
 export class FrontServer {
-  readonly #public: Server;
+  readonly #public: Server | HttpsServer;
+  readonly #secure: SecureListener | undefined;
   readonly #admin: Server;
   readonly #adminSockets = new WeakSet<Socket>();
   readonly #open = new Set<Socket>();
   #adminPath: string | undefined;
 
-  constructor(targets: FrontTargets) {
+  constructor(targets: FrontTargets, certificate?: Certificate) {
     const listener: RequestListener = (incoming, outgoing) => {
       const url = incoming.url ?? '/';
       limitBodyTime(incoming, url);
       if (url.startsWith('/gw/')) targets.gateway(incoming, outgoing);
       else targets.api(incoming, outgoing);
     };
-    this.#public = createListener(listener);
+    this.#secure =
+      certificate && new SecureListener(listener, certificate, { headersTimeoutMs, keepAliveTimeoutMs });
+    this.#public = this.#secure?.server ?? createListener(listener);
     this.#admin = createListener(listener);
     this.#admin.on('connection', (socket) => this.#adminSockets.add(socket));
     for (const server of [this.#public, this.#admin])
@@ -45,6 +52,11 @@ export class FrontServer {
         this.#open.add(socket);
         socket.once('close', () => this.#open.delete(socket));
       });
+  }
+
+  /** Takes a renewed certificate; connections that are open keep the old one. */
+  renewCertificate(certificate: Certificate): void {
+    this.#secure?.renew(certificate);
   }
 
   /** True for requests that came through the admin socket. */
@@ -77,6 +89,7 @@ export class FrontServer {
     const servers = [this.#public, this.#admin].filter((server) => server.listening);
     const closed = Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
     for (const server of servers) server.closeIdleConnections();
+    this.#secure?.closeIdleConnections();
     const timer = setTimeout(() => {
       for (const socket of this.#open) socket.destroy();
     }, graceMs);
@@ -97,15 +110,14 @@ function createListener(listener: RequestListener): Server {
 /** Node's own limit is for all requests or none, and an upload may take hours. */
 function limitBodyTime(incoming: IncomingMessage, url: string): void {
   if (streamedPaths.some((path) => url.startsWith(path))) return;
-  if (incoming.headers['content-length'] === undefined && incoming.headers['transfer-encoding'] === undefined)
-    return;
+  if (!hasBody(incoming)) return;
   const timer = setTimeout(() => incoming.destroy(new Error('the body took too long')), bodyTimeoutMs);
   timer.unref();
   incoming.once('end', () => clearTimeout(timer));
   incoming.once('close', () => clearTimeout(timer));
 }
 
-function listening(server: Server, listen: () => void): Promise<void> {
+function listening(server: Server | HttpsServer, listen: () => void): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
     server.once('listening', () => {

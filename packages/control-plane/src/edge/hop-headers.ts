@@ -16,6 +16,11 @@ const hopByHop = new Set([
   'http2-settings',
 ]);
 
+/** True for a header of one connection only. */
+export function isHopByHop(name: string): boolean {
+  return hopByHop.has(name.toLowerCase());
+}
+
 /** Headers to pass on, as Node's flat list of names and values. Their order and case stay. */
 export function endToEndHeaders(raw: readonly string[]): string[] {
   const named = connectionOptions(raw);
@@ -24,7 +29,7 @@ export function endToEndHeaders(raw: readonly string[]): string[] {
     const name = raw[at] as string;
     const lower = name.toLowerCase();
     // Pseudo headers of HTTP/2 are no headers for HTTP/1.1.
-    if (hopByHop.has(lower) || named.has(lower) || name.startsWith(':')) continue;
+    if (isHopByHop(lower) || named.has(lower) || name.startsWith(':')) continue;
     result.push(name, raw[at + 1] as string);
   }
   return result;

@@ -33,8 +33,9 @@ export class PublicOrigin {
     if (isLocalAdmin) return this.listenOrigin();
     const forwarded = this.#isTrusted(request.socket.remoteAddress) ? forwardedOrigin(request) : undefined;
     if (forwarded !== undefined) return forwarded;
-    const { host } = request.headers;
-    if (host === undefined || !isHost(host)) return this.listenOrigin();
+    // HTTP/2 has another name for it.
+    const host = String(request.headers[':authority'] ?? request.headers.host ?? '');
+    if (!isHost(host)) return this.listenOrigin();
     const encrypted = 'encrypted' in request.socket && request.socket.encrypted === true;
     return `${encrypted ? 'https' : 'http'}://${host}`;
   }

@@ -91,10 +91,11 @@ async function callerOf(
   { app, origin, isLocalAdmin }: RouteParts,
 ): Promise<Caller> {
   const local = isLocalAdmin(request.raw);
+  // Before the first pause: a client that has gone by then has no address any more.
+  const publicOrigin = origin.of(request.raw, local);
   const actor = local
     ? await authenticateLocalAdmin(app)
     : await authenticate(app, request.headers.authorization);
-  const publicOrigin = origin.of(request.raw, local);
   const userAgent = request.headers['user-agent'] ?? '';
   return { actor, requestId: request.id, publicOrigin, userAgent, signal: signalOf(reply) };
 }

@@ -1,5 +1,7 @@
 /** Repeats an attempt after failures that may pass, with capped, jittered pauses. Used by every HTTP call of the SDK. */
+
 import { AbortedError, ConnectionError, RateLimitError, SandlotError } from '../errors.js';
+import { isDistrusted } from './connection-codes.js';
 
 /** How often and how patiently. */
 export interface RetryPolicy {
@@ -24,6 +26,7 @@ export function wasNeverSent(error: SandlotError): boolean {
 /** True where repeating cannot do harm: nothing was sent, or the call is idempotent and the failure passing. */
 export function isRetryable(error: unknown, idempotent: boolean): boolean {
   if (!(error instanceof SandlotError)) return false;
+  if (error instanceof ConnectionError && isDistrusted(error.code)) return false;
   if (error instanceof ConnectionError) return idempotent || wasNeverSent(error);
   if (error instanceof RateLimitError) return true;
   return idempotent && (error.status === 502 || error.status === 503 || error.status === 504);
