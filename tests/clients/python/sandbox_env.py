@@ -12,7 +12,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 EXAMPLES = 2
-ROLLOUTS = 2
+# What tells how the client has sent its commands.
+HEARD = {
+    "rest": b"/exec http/1.1",
+    "connect": b"commandsession/start http/1.1",
+    "gzipped": b"connect-content-encoding: gzip",
+}
 
 
 class Model(BaseHTTPRequestHandler):
@@ -108,34 +113,45 @@ def main():
         }
         for seed in range(11, 11 + EXAMPLES)
     ]
-    env = vf.SandboxEnv(
-        dataset=Dataset.from_list(rows),
-        rubric=vf.Rubric(funcs=[tells_answer]),
-        docker_image=os.environ["SANDBOX_IMAGE"],
-        memory_gb=1,
-        environment_vars={"FLAVOUR": "salty"},
-        labels=["sandbox-env"],
-        timeout_per_command_seconds=120,
-    )
-    done = env.evaluate_sync(
-        client=ClientConfig(api_base_url=f"http://127.0.0.1:{model.server_port}/v1", api_key_var="MODEL_KEY"),
-        model="fake",
-        num_examples=EXAMPLES,
-        rollouts_per_example=ROLLOUTS,
-        max_concurrent=EXAMPLES * ROLLOUTS,
-    )
-    outputs = done["outputs"]
-    told = {
-        "rewards": [output["reward"] for output in outputs],
-        "errors": [str(output["error"]) for output in outputs if output.get("error")],
-        "metrics": [output["metrics"] for output in outputs],
-        "answers": [output["completion"][-1]["content"] for output in outputs],
-        "left": len(env.active_sandboxes),
-        "starts": ear.count(b"commandsession/start http/1.1"),
-        "gzipped": ear.count(b"connect-content-encoding: gzip"),
-    }
-    env.sandbox_client.teardown()
-    print(json.dumps(told, default=str))
+    class MachineEnv(vf.SandboxEnv):
+        """Asks for machines: then the client sends commands by Connect, not by REST."""
+
+        def get_sandbox_request(self, state):
+            changed = {"vm": True, "start_command": None}
+            return super().get_sandbox_request(state).model_copy(update=changed)
+
+    def play(kind, rollouts):
+        env = kind(
+            dataset=Dataset.from_list(rows),
+            rubric=vf.Rubric(funcs=[tells_answer]),
+            docker_image=os.environ["SANDBOX_IMAGE"],
+            memory_gb=1,
+            environment_vars={"FLAVOUR": "salty"},
+            labels=["sandbox-env"],
+            timeout_per_command_seconds=120,
+        )
+        before = {name: ear.count(text) for name, text in HEARD.items()}
+        done = env.evaluate_sync(
+            client=ClientConfig(api_base_url=f"http://127.0.0.1:{model.server_port}/v1", api_key_var="MODEL_KEY"),
+            model="fake",
+            num_examples=EXAMPLES,
+            rollouts_per_example=rollouts,
+            max_concurrent=EXAMPLES * rollouts,
+        )
+        outputs = done["outputs"]
+        left = len(env.active_sandboxes)
+        env.sandbox_client.teardown()
+        return {
+            "rewards": [output["reward"] for output in outputs],
+            "errors": [str(output["error"]) for output in outputs if output.get("error")],
+            "waits": [output["metrics"]["sandbox_ready_wait_time"] for output in outputs],
+            "answers": [output["completion"][-1]["content"] for output in outputs],
+            "left": left,
+            **{name: ear.count(text) - before[name] for name, text in HEARD.items()},
+        }
+
+    told = {"containers": play(vf.SandboxEnv, 2), "machines": play(MachineEnv, 1)}
+    print(json.dumps(told))
 
 
 main()
