@@ -1,7 +1,7 @@
 // Writes the table of docs/from-prime.md from what the tests of Prime's clients have found
-// (`.cache/client-results/*.json`, lists of `{client, feature, result}`). Called by tools/test-long.sh clients.
-import { execFileSync } from 'node:child_process';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+// (`.cache/client-results/*.json`, lists of `{client, feature, result}`). Called by tools/test-long.sh clients
+// with the commit on which it has run all of them; without one, the table says that its runs were apart.
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -45,10 +45,13 @@ const rows = [...clients]
     [...features].map(([feature, counts]) => `| ${cell(client)} | ${cell(feature)} | ${tell(counts)} |`),
   );
 
-const git = (...args) => execFileSync('git', args, { cwd: root, encoding: 'utf8' }).trim();
-const day = new Date().toISOString().slice(0, 10);
+const commit = process.argv[2];
+const days = files.map((file) => statSync(`${results}/${file}`).mtime.toISOString().slice(0, 10)).sort();
+const when = days[0] === days.at(-1) ? `on ${days[0]}` : `from ${days[0]} to ${days.at(-1)}`;
 const table = [
-  `Run on ${day}, on commit ${git('rev-parse', '--short', 'HEAD')}.`,
+  commit
+    ? `Run ${when} by \`make test-long-clients\`, on commit ${commit}.`
+    : `Put together from single runs ${when}, not all on one commit.`,
   '',
   '| Client | Feature | Its tests |',
   '|---|---|---|',

@@ -28,17 +28,18 @@ part_faults() {
 # part_clients: published clients, each in a virtual environment of its own, one file at a time; what they
 # have found becomes the table of docs/from-prime.md.
 part_clients() {
-  local report=$logs/vitest-clients.json counts status
+  local report=$logs/vitest-clients.json counts status commit
   tools/setup/all.sh --test || { failed=$((failed + 1)); return; }
   tools/leftovers.sh >"$logs/leftovers.clients"
   rm -rf "$report" .cache/client-results
+  commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
   npx --no-install vitest run --project clients --no-file-parallelism \
     --reporter=default --reporter=json --outputFile.json="$report" </dev/null
   status=$?
   counts=$(node tools/checks/count-report.mjs "$report" $status) || counts='0 1 0'
   read -r p f s <<<"$counts"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-  check clients-table node tools/clients-table.mjs
+  check clients-table node tools/clients-table.mjs "$commit"
   check nothing-left tools/leftovers.sh --since "$logs/leftovers.clients"
 }
 
