@@ -1,5 +1,5 @@
 # The commands of this checkout. Each is a script in tools/ that says what it does; `make help` lists them.
-.PHONY: help run stop build test test-long test-long-faults test-long-fresh test-fresh bench bench-load lint format docs clean
+.PHONY: help run stop build test test-long test-long-faults test-long-fresh test-long-clients test-fresh bench bench-load lint format docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ test-long-faults: ## dozens of kills of daemons and machines, 200 of the channel
 
 test-long-fresh: ## the same as test-fresh, counted
 	@tools/test-long.sh fresh
+
+test-long-clients: ## Prime's published clients, all generations, against real machines; writes their table
+	@tools/test-long.sh clients
 
 test-fresh: ## `make run` in a Debian 13 root that has nothing (needs root)
 	@tools/test-fresh.sh

@@ -2,7 +2,7 @@
 # `make test-long` and its parts: what takes too long for every change. Run by hand before an issue closes;
 # date, commit and counts go into SPECIFICATION.md. The last line is `N passed, N failed`.
 #
-#   tools/test-long.sh [PART…]   parts: faults, fresh; all of them if none is named
+#   tools/test-long.sh [PART…]   parts: faults, fresh, clients; all of them if none is named
 #   SANDLOT_TEST_SEED=N          repeats a random run; each test prints its seed
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -25,6 +25,24 @@ part_faults() {
   check nothing-left tools/leftovers.sh --since "$logs/leftovers.long"
 }
 
+# part_clients: published clients, each in a virtual environment of its own, one file at a time; what they
+# have found becomes the table of docs/from-prime.md.
+part_clients() {
+  local report=$logs/vitest-clients.json counts status commit
+  tools/setup/all.sh --test || { failed=$((failed + 1)); return; }
+  tools/leftovers.sh >"$logs/leftovers.clients"
+  rm -rf "$report" .cache/client-results
+  commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
+  npx --no-install vitest run --project clients --no-file-parallelism \
+    --reporter=default --reporter=json --outputFile.json="$report" </dev/null
+  status=$?
+  counts=$(node tools/checks/count-report.mjs "$report" $status) || counts='0 1 0'
+  read -r p f s <<<"$counts"
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  check clients-table node tools/clients-table.mjs "$commit"
+  check nothing-left tools/leftovers.sh --since "$logs/leftovers.clients"
+}
+
 # part_fresh: `make test-fresh` is one check.
 part_fresh() { check fresh tools/test-fresh.sh; }
 
@@ -41,13 +59,13 @@ check() {
   fi
 }
 
-[ $# -gt 0 ] || set -- faults fresh
+[ $# -gt 0 ] || set -- faults fresh clients
 for part in "$@"; do
   begin=$SECONDS
   case $part in
-    faults | fresh) "part_$part" ;;
+    faults | fresh | clients) "part_$part" ;;
     *)
-      echo "test-long: there is no part '$part'; there are faults and fresh" >&2
+      echo "test-long: there is no part '$part'; there are faults, fresh and clients" >&2
       failed=$((failed + 1))
       ;;
   esac

@@ -154,3 +154,29 @@ fn a_session_is_told_as_started_once_it_has_begun_its_own_work() {
         assert_eq!(exec.ended().await.end["exitCode"], 5);
     });
 }
+
+#[test]
+fn a_young_command_is_given_time_to_catch_a_signal() {
+    with_agent("young", |agent| async move {
+        let host = agent.connect().await;
+        // Longer than its start is held back, shorter than a signal is.
+        let script = "import signal, sys, time\nend = time.time() + 0.7\nwhile time.time() < end: pass\n\
+            signal.signal(15, lambda *_: sys.exit(5))\ntime.sleep(20)";
+        let exec = host.exec(json!({ "argv": ["/usr/bin/python3", "-c", script], "sessionId": "s" })).await;
+        for _ in 0..2 {
+            assert_eq!(host.call("POST", "/exec/s/signal?signal=15&signalId=x", "").await.status, 200);
+        }
+        assert_eq!(exec.ended().await.end["exitCode"], 5);
+        // One that never catches it ends of it, and nothing waits for SIGKILL.
+        for signal in [15, 9] {
+            let id = format!("busy-{signal}");
+            let spec = json!({ "argv": ["sh", "-c", "while :; do :; done"], "sessionId": id });
+            let exec = host.exec(spec).await;
+            assert_eq!(
+                host.call("POST", &format!("/exec/{id}/signal?signal={signal}"), "").await.status,
+                200
+            );
+            assert_eq!(exec.ended().await.end["signal"], signal);
+        }
+    });
+}

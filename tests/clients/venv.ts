@@ -72,6 +72,16 @@ export async function sourceOf(name: string, version: string, bin: string): Prom
   return folder;
 }
 
+/** The newest version of a package that pip of an environment would install now. Takes the network. */
+export async function newestVersion(name: string, bin: string): Promise<string> {
+  const asked = ['install', '--quiet', '--dry-run', '--no-deps', '--ignore-installed', '--report', '-', name];
+  const { stdout } = await run(path.join(bin, 'pip'), asked, { timeout: installMs });
+  const { install } = JSON.parse(stdout) as { install: { metadata: { version: string } }[] };
+  const version = install[0]?.metadata.version;
+  if (!version) throw new Error(`pip names no version of ${name}`);
+  return version;
+}
+
 /** The newest installed Python of a minor version such as `3.12`: the system's, or one of pyenv; undefined if there is none. */
 export async function pythonOf(minor: string): Promise<string | undefined> {
   const system = await run('sh', ['-c', `command -v python${minor}`]).catch(() => undefined);

@@ -12,7 +12,11 @@ needed=(qemu-system-x86 qemu-utils e2fsprogs nftables iproute2 kmod procps util-
   passwd ca-certificates git make build-essential python3 mmdebstrap)
 # umoci and skopeo: the differential tests of images. protobuf-compiler: the check for drift of the
 # generated code. busybox-static: small images. attr: xattrs in fidelity tests.
-if [ "${1:-}" = --test ]; then needed+=(umoci skopeo protobuf-compiler busybox-static attr); fi
+if [ "${1:-}" = --test ]; then
+  needed+=(umoci skopeo protobuf-compiler busybox-static attr)
+  # Prime's clients run in virtual environments; Debian's Python makes them with a package of their own.
+  python3 -c 'import ensurepip' 2>/dev/null || needed+=(python3-venv)
+fi
 
 release=${VERSION_ID:-0}
 if [ "${ID:-}" != debian ] || { [ "$release" != 12 ] && [ "$release" != 13 ]; }; then

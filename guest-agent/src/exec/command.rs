@@ -40,6 +40,8 @@ pub struct Exec {
     pub cancel: Notify,
     /// The command itself has been reaped: its pid must not be signalled any more.
     pub reaped: Cell<bool>,
+    /// When it was started.
+    pub started_at: Instant,
     end: RefCell<Option<ExecEnd>>,
     ended_at: Cell<Option<Instant>>,
     ended: Notify,
@@ -83,6 +85,7 @@ impl Exec {
             signals: RecentIds::default(),
             cancel: Notify::new(),
             reaped: Cell::new(new.pid == 0),
+            started_at: Instant::now(),
             end: RefCell::new(None),
             ended_at: Cell::new(None),
             ended: Notify::new(),

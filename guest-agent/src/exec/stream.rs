@@ -34,6 +34,8 @@ const SESSION_ID_MAX_BYTES: usize = 128;
 const START_HELD_MAX: Duration = Duration::from_millis(30);
 /// Longest that the start of a session is kept back.
 const SETTLE_MAX: Duration = Duration::from_millis(250);
+/// How old a command must be to get a signal while it is still loading. Guests without KVM load slowly.
+const LOADED_AFTER: Duration = Duration::from_secs(2);
 const SETTLE_POLL: Duration = Duration::from_millis(5);
 /// Highest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
@@ -158,7 +160,7 @@ pub async fn post_input(
 }
 
 /// `POST /exec/{id}/signal`.
-pub fn post_signal(agent: &Agent, id: &str, query: &Query) -> Result<Done, CallError> {
+pub async fn post_signal(agent: &Agent, id: &str, query: &Query) -> Result<Done, CallError> {
     let exec = find(agent, id)?;
     let signal: i32 = query.required("signal")?;
     if !(1..=SIGNAL_MAX).contains(&signal) {
@@ -166,6 +168,10 @@ pub fn post_signal(agent: &Agent, id: &str, query: &Query) -> Result<Done, CallE
     }
     let signal_id = query.text("signalId")?;
     // A repeated one may come after the command has ended of it.
+    if exec.signals.has(signal_id) {
+        return Ok(Done {});
+    }
+    could_catch(&exec, signal).await;
     if exec.signals.has(signal_id) {
         return Ok(Done {});
     }
@@ -315,6 +321,32 @@ async fn settled(exec: &Exec, reader: &Reader) {
     while reader.is_empty() && is_loading(exec.pid) && tokio::time::Instant::now() < give_up {
         tokio::time::sleep(SETTLE_POLL).await;
     }
+}
+
+/// Waits until a young program has had the time to say that it catches a signal which would end it: as
+/// [`settled`], for those that load longer than the news is held. One that nothing can catch waits for nothing.
+async fn could_catch(exec: &Exec, signal: i32) {
+    if matches!(signal, libc::SIGKILL | libc::SIGSTOP | libc::SIGCONT) {
+        return;
+    }
+    let give_up = exec.started_at + LOADED_AFTER;
+    while !exec.reaped.get()
+        && tokio::time::Instant::now() < give_up
+        && is_loading(exec.pid)
+        && !handles(exec.pid, signal)
+    {
+        tokio::time::sleep(SETTLE_POLL).await;
+    }
+}
+
+/// It ignores the signal or has set a handler (masks of `/proc/pid/status`, see proc(5)).
+fn handles(pid: i32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigIgn:").or(line.strip_prefix("SigCgt:")))
+        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .any(|mask| (mask >> (signal - 1)) & 1 == 1)
 }
 
 /// It is on a CPU or waits for the disk, and nothing else.

@@ -53,7 +53,9 @@ pub async fn handle(
             answer.json(stream::post_input(&agent, id, &query, &mut body).await);
         }
         ("POST", ["exec", id, "received"]) => answer.json(stream::post_received(&agent, id, &query)),
-        ("POST", ["exec", id, "signal"]) => answer.json(stream::post_signal(&agent, id, &query)),
+        ("POST", ["exec", id, "signal"]) => {
+            answer.json(stream::post_signal(&agent, id, &query).await);
+        }
         ("POST", ["exec", id, "resize"]) => answer.json(stream::post_resize(&agent, id, &query)),
         ("POST", ["start-command"]) => answer.json(stream::post_start_command(&agent, &mut body).await),
         (method, _) => {
