@@ -293,8 +293,22 @@ describe('rm', () => {
 
   it('goes on past one that is wrong, and says so', async () => {
     const { code, stdout, stderr } = await world.run(['rm', 'nope', 'abd2']);
-    expect([code, stdout]).toEqual([1, 'abd2\n']);
+    expect([code, stdout]).toEqual([66, 'abd2\n']);
     expect(stderr).toContain('nope: there is no sandbox nope');
+  });
+
+  it('says of one that was removed before that it was, alone and among others', async () => {
+    api.add('gone3', { status: 'TERMINATED', terminatedAt: '2026-01-01T00:00:00Z' });
+    api.removed.add('gone3');
+    const alone = await world.run(['rm', 'gone3']);
+    expect([alone.code, alone.stdout]).toEqual([66, '']);
+    expect(alone.stderr).toContain('gone3: it was removed already and ended 2026-01-01T00:00:00Z');
+    const among = await world.run(['rm', 'gone3', 'abd2', 'abc1', '-o', 'json']);
+    expect(among.code).toBe(66);
+    expect(JSON.parse(among.stdout)).toMatchObject({
+      succeeded: ['abc1', 'abd2'],
+      failed: [{ id: 'gone3', error: expect.stringContaining('removed already') }],
+    });
   });
 
   it('asks before --all only on a terminal', async () => {
@@ -303,6 +317,21 @@ describe('rm', () => {
     const { code, stdout } = await world.run(['rm', '--all'], { stdin: input, tty: true });
     expect([code, stdout]).toEqual([1, '']);
     expect(api.deletes).toEqual([]);
+  });
+});
+
+describe('image rm', () => {
+  it('goes on past one that is used, with the code of the first failure', async () => {
+    api.intercept = (method, route) => {
+      if (method !== 'DELETE') return undefined;
+      if (route.endsWith('used')) return { status: 409, body: { detail: 'in use', code: 'CONFLICT' } };
+      if (route.endsWith('free')) return { status: 200, body: { removed: true } };
+      return undefined;
+    };
+    const { code, stdout, stderr } = await world.run(['image', 'rm', 'used', 'nope', 'free']);
+    expect([code, stdout]).toEqual([73, 'free\n']);
+    expect(stderr).toContain('used: in use');
+    expect((await world.run(['image', 'rm', 'nope'])).code).toBe(66);
   });
 });
 
@@ -336,7 +365,55 @@ describe('upload and download', () => {
     expect(none.code).toBe(1);
     expect(none.stderr).toContain('cannot be read');
     const gone = await world.run(['download', 'abc', '/none', '-']);
-    expect(gone.code).toBe(1);
+    expect(gone.code).toBe(66);
     expect(gone.stderr).toContain('there is no /none');
+  });
+
+  /** What the gateway answers for a path that the guest refuses. */
+  const refuse = (status: number, error: string, detail: string) => {
+    api.intercept = (_method, route) =>
+      route.startsWith('/gw/') ? { status, body: { error, detail } } : undefined;
+  };
+
+  it('say what to do about a path of the wrong kind in the sandbox', async () => {
+    const local = path.join(world.home, 'agent.py');
+    writeFileSync(local, 'x');
+    refuse(400, 'EISDIR', 'write /root: Is a directory');
+    const folder = await world.run(['upload', 'abc', local, '/root']);
+    expect(folder.code).toBe(64);
+    expect(folder.stderr).toContain('end it in / to put the file into it (/root/)');
+    expect((await world.run(['upload', 'abc', '-', '/root'], { stdin: 'x' })).stderr).toContain('full path');
+    refuse(400, 'ENOTDIR', 'Not a directory');
+    const file = await world.run(['upload', 'abc', world.home, '/root/agent.py']);
+    expect(file.code).toBe(64);
+    expect(file.stderr).toMatch(/upload: \/root\/agent\.py: Not a directory\n {2}A file is in the way/);
+    expect((await world.run(['download', 'abc', '/root/f/x', '-'])).stderr).toContain('A part of /root/f/x');
+    refuse(507, 'ENOSPC', 'No space left on device');
+    expect((await world.run(['upload', 'abc', local, '/f'])).code).toBe(75);
+  });
+
+  it('want absolute paths of the sandbox', async () => {
+    for (const args of [
+      ['upload', 'abc', world.home, 'folder'],
+      ['download', 'abc', '~/f', world.home],
+    ]) {
+      const { code, stderr } = await world.run(args);
+      expect(code).toBe(2);
+      expect(stderr).toMatch(/"(folder|~\/f)" is not an absolute path.*\n {2}.*\/root\/(folder|f)\./);
+    }
+  });
+
+  it('make the folder of a downloaded file, and refuse a file where a folder must be', async () => {
+    api.files.set('/f', Buffer.from('content'));
+    const deep = path.join(world.home, 'no', 'dir', 'f');
+    expect((await world.run(['download', 'abc', '/f', deep])).code).toBe(0);
+    expect(readFileSync(deep, 'utf8')).toBe('content');
+    const under = await world.run(['download', 'abc', '/f', path.join(deep, 'x')]);
+    expect(under.stderr).toContain(`the folder ${deep} cannot be made`);
+    await world.run(['upload', 'abc', path.join(world.home, 'no'), '/folder']);
+    const into = await world.run(['download', 'abc', '/folder', deep]);
+    expect(into.code).toBe(1);
+    expect(into.stderr).toContain(`${deep} is a file, but /folder is a folder`);
+    expect(readFileSync(deep, 'utf8')).toBe('content');
   });
 });

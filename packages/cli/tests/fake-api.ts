@@ -16,6 +16,8 @@ export class FakeApi {
   readonly sandboxes: FakeSandbox[] = [];
   readonly creates: Record<string, unknown>[] = [];
   readonly deletes: string[] = [];
+  /** Sandboxes that are shown, but have been removed before. */
+  readonly removed = new Set<string>();
   readonly commands = new CommandService('/gw/u/s');
   /** Bodies of pulls. */
   readonly pulls: Record<string, unknown>[] = [];
@@ -100,8 +102,12 @@ export class FakeApi {
           wanted.labels?.every((label) => one.labels.includes(label)) ??
           true,
       );
-      this.deletes.push(...chosen.map((one) => one.id));
-      return send(200, { succeeded: chosen.map((one) => one.id), failed: [], message: '' });
+      const succeeded = chosen.map((one) => one.id).filter((one) => !this.removed.has(one));
+      this.deletes.push(...succeeded);
+      const failed = (wanted.sandbox_ids ?? [])
+        .filter((one) => !succeeded.includes(one))
+        .map((one) => ({ sandbox_id: one, error: `There is no sandbox ${one} for this key.` }));
+      return send(200, { succeeded, failed, message: '' });
     }
     if (path === '/sandbox') {
       const prefix = url.searchParams.get('id_prefix') ?? '';
@@ -131,6 +137,12 @@ export class FakeApi {
     if (path.endsWith('/error-context'))
       return send(200, { status: found.status, errorType: null, errorMessage: null });
     if (method === 'DELETE') {
+      if (this.removed.has(found.id))
+        return send(404, {
+          detail: `there is no sandbox ${found.id}`,
+          code: 'SANDBOX_NOT_FOUND',
+          errors: [],
+        });
       this.deletes.push(found.id);
       return send(200, { success: true, message: '' });
     }
