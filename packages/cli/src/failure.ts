@@ -1,5 +1,6 @@
 /** Says what failed, why, and what to do. Pure; used by `cli.ts` for every error of every command. */
 import { CliError } from './cli-error.js';
+import { flagOf, withFlags } from './flag-names.js';
 
 /** A failure for the terminal and for programs. */
 export interface FailureReport {
@@ -25,9 +26,14 @@ export function describeFailure(error: unknown, args: readonly string[], failedC
   const known: KnownError = error instanceof Error ? error : { name: 'Error', message: String(error) };
   const command = commandOf(args);
   const hint = known.hint ?? hintFor(known);
-  const lines = [`sandlot ${command}: ${known.message.trim()}`];
-  for (const { field, problem } of known.problems ?? []) {
-    if (field !== '' && !known.message.includes(field)) lines.push(`  ${field}: ${problem}`);
+  const problems = known.problems ?? [];
+  const isOfNew = /^(sandbox )?(create|run)$/.test(command);
+  const fields = problems.map(({ field }) => field);
+  const message = isOfNew ? withFlags(known.message, fields) : known.message;
+  const lines = [`sandlot ${command}: ${message.trim()}`];
+  for (const { field, problem } of problems) {
+    if (field !== '' && !known.message.includes(field))
+      lines.push(`  ${isOfNew ? flagOf(field) : field}: ${isOfNew ? withFlags(problem, []) : problem}`);
   }
   const cause = causeText(known);
   if (cause) lines.push(`  because: ${cause}`);
@@ -37,7 +43,7 @@ export function describeFailure(error: unknown, args: readonly string[], failedC
     text: `${lines.join('\n')}\n`,
     json: {
       command,
-      message: known.message,
+      message,
       ...(known.code === undefined ? {} : { code: known.code }),
       ...(known.status === undefined ? {} : { status: known.status }),
       ...(hint === undefined ? {} : { hint }),

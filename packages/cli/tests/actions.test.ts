@@ -95,26 +95,54 @@ describe('create', () => {
     expect(stderr).toContain('warning: no CPU limit here\n');
   });
 
-  it('gives the code of the table and the wrong field', async () => {
+  it('gives the code of the table and the wrong flag', async () => {
     api.intercept = () => ({
       status: 422,
       body: {
-        detail: 'cpu_cores: must be at most 16',
+        detail:
+          'The request is not valid. cpu_cores: Must be at most 16. environment_vars.A=: No. labels.0: Long.',
         code: 'INVALID_REQUEST',
-        errors: [{ param: 'cpu_cores', details: 'x' }],
+        errors: [
+          { param: 'cpu_cores', details: 'Must be at most 16.' },
+          { param: 'environment_vars.A=', details: 'No.' },
+          { param: 'labels.0', details: 'Long.' },
+        ],
         request_id: 'r9',
       },
     });
-    const { code, stderr } = await world.run(['create', 'x', '--cpu', '99']);
-    expect(code).toBe(64);
-    expect(stderr).toContain('sandlot create: cpu_cores: must be at most 16');
-    expect(stderr).toContain('r9');
+    for (const args of [
+      ['create', 'x'],
+      ['sandbox', 'create', 'x'],
+      ['run', '--image', 'x', 'ls'],
+    ]) {
+      const { code, stderr } = await world.run(args);
+      expect(code).toBe(args[0] === 'run' ? 125 : 64);
+      expect(stderr).toContain(
+        ': The request is not valid. --cpu: Must be at most 16. --env A=: No. --label: Long.',
+      );
+      expect(stderr).toContain('r9');
+    }
     const json = await world.run(['create', 'x', '--cpu', '99', '--output', 'json']);
     expect(JSON.parse(json.stderr).error).toMatchObject({
       code: 'INVALID_REQUEST',
       status: 422,
       requestId: 'r9',
+      problems: [{ field: 'cpu_cores' }, { field: 'environment_vars.A=' }, { field: 'labels.0' }],
     });
+  });
+
+  it('says flags also where a text names another field', async () => {
+    api.intercept = () => ({
+      status: 422,
+      body: {
+        detail: 'idle_timeout_minutes: Must not be more than timeout_minutes, which is 60.',
+        code: 'INVALID_REQUEST',
+        errors: [{ param: 'idle_timeout_minutes', details: 'x' }],
+      },
+    });
+    expect((await world.run(['create', 'x'])).stderr).toContain(
+      '--idle-timeout: Must not be more than --timeout, which is 60.',
+    );
   });
 });
 
@@ -317,6 +345,40 @@ describe('rm', () => {
     const { code, stdout } = await world.run(['rm', '--all'], { stdin: input, tty: true });
     expect([code, stdout]).toEqual([1, '']);
     expect(api.deletes).toEqual([]);
+  });
+});
+
+describe('image import', () => {
+  const stage = (name: string, message?: string) => ({ stage: name, doneBytes: 0, totalBytes: 0, message });
+
+  it('says each stage once', async () => {
+    const file = path.join(world.home, 'image.tar');
+    writeFileSync(file, 'x');
+    api.importAnswer = [
+      ...[stage('download', 'receiving'), stage('read'), stage('finish'), stage('read'), stage('build')],
+      ...[stage('finish'), { done: { reference: 'my:1', digest: 'sha256:1' } }],
+    ];
+    const { code, stderr } = await world.run(['image', 'import', file, 'my:1']);
+    expect(code).toBe(0);
+    const lines = stderr.trim().split('\n');
+    expect(new Set(lines).size).toBe(lines.length);
+    expect(lines).toHaveLength(4);
+  });
+
+  it('names the file that is no image, and exits as the table says', async () => {
+    const file = path.join(world.home, 'image.tar');
+    writeFileSync(file, 'x');
+    api.importAnswer = [{ error: { code: 'invalid-manifest', message: 'it is no image' } }];
+    const broken = await world.run(['image', 'import', file, 'my:1']);
+    expect(broken.code).toBe(65);
+    expect(broken.stderr).toContain(`sandlot image import: ${file}: it is no image`);
+    expect((await world.run(['image', 'import', '-', 'my:1'], { stdin: 'x' })).stderr).toContain(
+      'standard input: ',
+    );
+    api.importAnswer = [{ error: { code: 'invalid-reference', message: 'my:: is no name' } }];
+    const name = await world.run(['image', 'import', file, 'my::']);
+    expect(name.code).toBe(64);
+    expect(name.stderr).not.toContain(file);
   });
 });
 

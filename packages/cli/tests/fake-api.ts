@@ -21,6 +21,8 @@ export class FakeApi {
   readonly commands = new CommandService('/gw/u/s');
   /** Bodies of pulls. */
   readonly pulls: Record<string, unknown>[] = [];
+  /** Lines that an import answers. */
+  importAnswer: unknown[] = [];
   readonly files = new Map<string, Buffer>();
   /** Answers before the fake does, when it wants to. */
   intercept: (method: string, path: string) => { status: number; body: unknown } | undefined = () =>
@@ -125,6 +127,10 @@ export class FakeApi {
       const { reference, auth } = JSON.parse(body.toString()) as Record<string, unknown>;
       this.pulls.push({ reference, auth });
       return send(200, { done: { reference, digest: 'sha256:1' } });
+    }
+    if (path === '/images/local:import') {
+      response.writeHead(200, { 'content-type': 'application/x-ndjson' });
+      return void response.end(this.importAnswer.map((line) => `${JSON.stringify(line)}\n`).join(''));
     }
     if (path.startsWith('/images/local/')) return send(404, { detail: 'no such image', code: 'NOT_FOUND' });
     if (!found)

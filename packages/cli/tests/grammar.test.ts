@@ -56,6 +56,8 @@ describe('usage errors exit with 2 and say what is wrong', () => {
     [['frobnicate'], /unknown command/],
     [['ls', '--frob'], /unknown option/],
     [['create'], /missing required argument/],
+    [['create', ''], /an image name is missing/],
+    [['run', '--image', '', 'ls'], /an image name is missing/],
     [['create', 'x', '--cpu', 'many'], /above 0/],
     [['create', 'x', '--memory', '0'], /above 0/],
     [['create', 'x', '--output', 'xml'], /table, json/],

@@ -288,7 +288,6 @@ class FileImageStore implements ImageStore {
         createdAt: new Date().toISOString(),
       };
       await this.mutex.run(() => this.records.saveImage(image, name));
-      run.onProgress({ stage: 'finish', doneBytes: 0, totalBytes: 0 });
       return image;
     } catch (error) {
       throw toImageError(error, `getting ${name}`);

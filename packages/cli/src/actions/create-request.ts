@@ -25,6 +25,12 @@ export function createRequest(
   options: ShapeOptions,
   env: Record<string, string | undefined>,
 ): CreateSandbox {
+  if (image.trim() === '') {
+    throw new CliError('an image name is missing', {
+      hint: 'Name one, such as python:3.11-slim; `sandlot image ls` shows those that are here.',
+      exitCode: exitCodes.usage,
+    });
+  }
   if (options.networkAllow && options.networkDeny) {
     throw new CliError('--network-allow and --network-deny exclude each other', {
       exitCode: exitCodes.usage,
