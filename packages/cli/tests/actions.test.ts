@@ -1,5 +1,7 @@
 /** The commands against a server of the test: what goes to stdout, what to stderr, which exit code. */
+
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import http from 'node:http';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { event, until } from '../../sdk/tests/command-service.js';
@@ -80,6 +82,26 @@ describe('create', () => {
     const { code, stdout, stderr } = await world.run(['create', 'x']);
     expect([code, stdout]).toEqual([1, '']);
     expect(stderr).toContain('sandlot create: sandbox new1 does not run (ERROR): no such image x');
+  });
+
+  it('says when the start command could not be run', async () => {
+    api.created = { exitCode: 127 };
+    const { code, stdout, stderr } = await world.run(['create', 'x', '--', 'nosuchcmd']);
+    expect([code, stdout]).toEqual([0, 'new1\n']);
+    expect(stderr).toMatch(
+      /^warning: the start command ended with 127: it was not found; .sandlot logs new1/,
+    );
+    api.created = { exitCode: 1 };
+    expect((await world.run(['create', 'x', '--', 'false'])).stderr).toBe('');
+  });
+
+  it('says when a time is rounded', async () => {
+    const { code, stderr } = await world.run(['create', 'x', '--timeout', '30s', '--idle-timeout', '1.5']);
+    expect(code).toBe(0);
+    expect(api.creates[0]).toMatchObject({ timeout_minutes: 1, idle_timeout_minutes: 2 });
+    expect(stderr).toContain('--timeout 30s: rounded up to 1 minute,');
+    expect(stderr).toContain('--idle-timeout 1.5: rounded up to 2 minutes,');
+    expect((await world.run(['create', 'x', '--timeout', '120s'])).stderr).toBe('');
   });
 
   it('says what is weaker than was asked for, apart from the id', async () => {
@@ -302,6 +324,14 @@ describe('ls, get, logs', () => {
     expect(stdout).toMatch(/^warning +no shell$/m);
   });
 
+  it("know the image's own start command", async () => {
+    api.add('own5', { entrypoint: true });
+    expect((await world.run(['get', 'own5'])).stdout).toMatch(/^start command +the image's own/m);
+    api.logs = '';
+    expect((await world.run(['logs', 'own5'])).stderr).toBe('');
+    expect((await world.run(['logs', 'abc1'])).stderr).toContain('has no start command');
+  });
+
   it('print logs with a last newline', async () => {
     expect((await world.run(['logs', 'abc1'])).stdout).toBe('line one\nline two\n');
   });
@@ -345,6 +375,61 @@ describe('rm', () => {
     const { code, stdout } = await world.run(['rm', '--all'], { stdin: input, tty: true });
     expect([code, stdout]).toEqual([1, '']);
     expect(api.deletes).toEqual([]);
+  });
+});
+
+describe('commands about accounts', () => {
+  it('act with a key that is given, else through the admin socket', async () => {
+    const socket = path.join(world.home, 'data', 'run', 'admin.sock');
+    mkdirSync(path.dirname(socket), { recursive: true });
+    let asked = 0;
+    const server = http.createServer((_request, response) => {
+      asked++;
+      response.writeHead(200, { 'content-type': 'application/json' }).end('{"data": [], "total_count": 0}');
+    });
+    await new Promise<void>((resolve) => server.listen(socket, resolve));
+    try {
+      const commands = [
+        ['user', 'ls'],
+        ['key', 'ls'],
+        ['team', 'ls'],
+      ];
+      for (const command of commands) expect((await world.run(command)).code).toBe(0);
+      expect([asked, api.accountKeys]).toEqual([0, ['Bearer k', 'Bearer k', 'Bearer k']]);
+      await world.run(['config', 'set', 'api_key', 'kept']);
+      world.env['SANDLOT_API_KEY'] = undefined;
+      for (const command of commands) expect((await world.run(command)).code).toBe(0);
+      expect([asked, api.accountKeys.length]).toEqual([3, 3]);
+    } finally {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    }
+    expect((await world.run(['key', 'ls'])).code).toBe(0);
+    expect(api.accountKeys.at(-1)).toBe('Bearer kept');
+  });
+});
+
+describe('status', () => {
+  it('tells of software emulation once', async () => {
+    api.intercept = (_method, route) =>
+      route === '/status'
+        ? {
+            status: 200,
+            body: {
+              ...{
+                version: '1',
+                accelerator: 'tcg',
+                acceleratorReason: 'there is no /dev/kvm',
+                networkMode: 'tap',
+              },
+              ...{ dataFolder: '/d', processes: [], machines: [], counts: {}, nodes: [] },
+              warnings: ['Machines are emulated in software.'],
+            },
+          }
+        : undefined;
+    const { stdout, stderr } = await world.run(['status']);
+    expect(stdout).toMatch(/^accelerator +tcg: there is no \/dev\/kvm$/m);
+    expect(stderr).toBe('warning: Machines are emulated in software.\n');
   });
 });
 

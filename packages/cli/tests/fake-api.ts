@@ -21,6 +21,11 @@ export class FakeApi {
   readonly commands = new CommandService('/gw/u/s');
   /** Bodies of pulls. */
   readonly pulls: Record<string, unknown>[] = [];
+  /** What calls about accounts were authorized with. */
+  readonly accountKeys: string[] = [];
+  /** What each new sandbox has beside the usual. */
+  created: Partial<FakeSandbox> = {};
+  logs = 'line one\nline two';
   /** Lines that an import answers. */
   importAnswer: unknown[] = [];
   readonly files = new Map<string, Buffer>();
@@ -93,7 +98,7 @@ export class FakeApi {
     if (path === '/sandbox' && method === 'POST') {
       const wanted = JSON.parse(body.toString()) as Record<string, unknown>;
       this.creates.push(wanted);
-      this.add(`new${this.creates.length}`, { labels: wanted['labels'] as string[] });
+      this.add(`new${this.creates.length}`, { labels: wanted['labels'] as string[], ...this.created });
       return send(201, this.sandboxes.at(-1));
     }
     if (path === '/sandbox' && method === 'DELETE') {
@@ -123,6 +128,10 @@ export class FakeApi {
       );
       return send(200, { sandboxes: shown, has_next: false });
     }
+    if (/^\/(users|keys|teams)$/.test(path)) {
+      this.accountKeys.push(request.headers.authorization ?? '');
+      return send(200, { data: [], total_count: 0 });
+    }
     if (path === '/images/local:pull') {
       const { reference, auth } = JSON.parse(body.toString()) as Record<string, unknown>;
       this.pulls.push({ reference, auth });
@@ -139,7 +148,7 @@ export class FakeApi {
       const expires_at = new Date(Date.now() + 3_600_000).toISOString();
       return send(200, { token: 't', gateway_url: `${this.url}/gw`, user_ns: 'u', job_id: 's', expires_at });
     }
-    if (path.endsWith('/logs')) return send(200, { logs: 'line one\nline two' });
+    if (path.endsWith('/logs')) return send(200, { logs: this.logs });
     if (path.endsWith('/error-context'))
       return send(200, { status: found.status, errorType: null, errorMessage: null });
     if (method === 'DELETE') {

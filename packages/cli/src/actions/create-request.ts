@@ -53,6 +53,20 @@ export function createRequest(
   };
 }
 
+/** What of the times is not taken as it was given: a lifetime counts in whole minutes. */
+export function roundedTimes({ timeout, idleTimeout }: ShapeOptions): string[] {
+  return [['--timeout', timeout] as const, ['--idle-timeout', idleTimeout] as const].flatMap(
+    ([option, text]) => {
+      if (text === undefined || text.trim().startsWith('-')) return [];
+      const rounded = minutes(text, option);
+      if (parseDuration(text, 'min', option) === rounded * 60) return [];
+      return [
+        `${option} ${text}: rounded up to ${rounded} minute${rounded === 1 ? '' : 's'}, as it counts in whole minutes`,
+      ];
+    },
+  );
+}
+
 function minutes(text: string, option: string): number {
   if (text.trim().startsWith('-')) return -1;
   return Math.ceil(parseDuration(text, 'min', option) / 60);
