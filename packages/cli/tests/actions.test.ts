@@ -358,6 +358,9 @@ describe('rm', () => {
     const alone = await world.run(['rm', 'gone3']);
     expect([alone.code, alone.stdout]).toEqual([66, '']);
     expect(alone.stderr).toContain('gone3: it was removed already and ended 2026-01-01T00:00:00Z');
+    const first = await world.run(['rm', 'gone3', 'ab']);
+    expect(first.code).toBe(66);
+    expect(first.stderr.split('\n').map((line) => line.split(' ')[2])).toEqual(['gone3:', 'ab:', undefined]);
     const among = await world.run(['rm', 'gone3', 'abd2', 'abc1', '-o', 'json']);
     expect(among.code).toBe(66);
     expect(JSON.parse(among.stdout)).toMatchObject({

@@ -50,25 +50,37 @@ async function remove(client: Sandlot, ids: string[], options: RemoveOptions): P
   if (options.all) return withCodes(await client.sandboxes.deleteMany({ all: true }));
   const found: SandboxInfo[] = [];
   const failed: Removed['failed'] = [];
+  /** Where each was named, by its word and by its id: failures are told in that order. */
+  const places = new Map<string, number>();
   // One that is wrong does not keep the others.
-  for (const id of ids) {
+  for (const [place, id] of ids.entries()) {
+    places.set(id, place);
     try {
-      found.push(await client.sandboxes.find(id));
+      const info = await client.sandboxes.find(id);
+      found.push(info);
+      places.set(info.id, place);
     } catch (error) {
       if (!isMissing(error) && (error as { code?: string }).code !== 'AMBIGUOUS_ID') throw error;
       failed.push({ id, error: messageOf(error), exitCode: await exitCodeOf(error) });
     }
   }
+  const removed = await removeFound(client, found);
+  failed.push(...removed.failed);
+  failed.sort((left, right) => (places.get(left.id) ?? 0) - (places.get(right.id) ?? 0));
+  return { succeeded: removed.succeeded, failed };
+}
+
+async function removeFound(client: Sandlot, found: readonly SandboxInfo[]): Promise<Removed> {
   const [first] = found;
-  if (first === undefined) return { succeeded: [], failed };
+  if (first === undefined) return { succeeded: [], failed: [] };
   if (found.length === 1) {
     try {
       await client.sandboxes.delete(first.id);
-      return { succeeded: [first.id], failed };
+      return { succeeded: [first.id], failed: [] };
     } catch (error) {
       if (!isMissing(error)) throw error;
-      failed.push({ id: first.id, error: whyGone(first), exitCode: await exitCodeOf(error) });
-      return { succeeded: [], failed };
+      const exitCode = await exitCodeOf(error);
+      return { succeeded: [], failed: [{ id: first.id, error: whyGone(first), exitCode }] };
     }
   }
   const result = withCodes(await client.sandboxes.deleteMany({ ids: found.map(({ id }) => id) }));
@@ -76,7 +88,7 @@ async function remove(client: Sandlot, ids: string[], options: RemoveOptions): P
     const info = found.find(({ id }) => id === one.id);
     if (info) one.error = whyGone(info);
   }
-  return { succeeded: result.succeeded, failed: [...failed, ...result.failed] };
+  return result;
 }
 
 /** The bulk delete gives texts alone, and only for what is not there. */
