@@ -66,17 +66,16 @@ if [ "$image" = "$default" ]; then
   play "sandlot run $id -- python3 /root/agent.py" "$sandlot" run "$id" -- python3 /root/agent.py
 fi
 
-cat <<END
+# row COMMAND MEANING: in columns, whatever the length of the image's name.
+create="./bin/sandlot create $image"
+width=${#create}
+[ "$width" -ge 29 ] || width=29
+row() { printf "  %-${width}s  %s\n" "$1" "$2"; }
 
-It works. The server stays up in the background; the demo's sandbox is removed. Go on with
-
-  ./bin/sandlot create $image          prints an id
-  ./bin/sandlot run ID -t -- sh        a terminal in it
-  ./bin/sandlot ls                     what runs
-  ./bin/sandlot doctor                 what this host can do
-  ./bin/sandlot --help                 everything else
-
-and stop it with
-
-  make stop
-END
+printf '\nIt works. The server stays up in the background; the sandbox of the demo is removed. Go on with\n\n'
+row "$create" 'prints an id'
+row './bin/sandlot run ID -t -- sh' 'a terminal in it'
+row './bin/sandlot ls' 'what runs'
+row './bin/sandlot doctor' 'what this host can do'
+row './bin/sandlot --help' 'everything else'
+printf '\nand stop it with\n\n  make stop\n'

@@ -2,6 +2,7 @@
 import { CommanderError } from 'commander';
 import { exitCodes } from './cli-error.js';
 import type { CliContext } from './context.js';
+import { exitCodeOf } from './exit-code.js';
 import { describeFailure } from './failure.js';
 import { normalizeRunArguments } from './grammar/run-arguments.js';
 import { buildProgram } from './program.js';
@@ -24,13 +25,9 @@ export async function runCli(args: readonly string[], context: CliContext): Prom
   }
 }
 
-/** The server's table of errors has a code for each; `run` has one of its own, apart from those of commands. */
+/** `run` has a code of its own, apart from those of commands. */
 async function failedCode(args: readonly string[], error: unknown): Promise<number> {
-  if (isRun(args)) return exitCodes.notRun;
-  const { code } = error as { code?: unknown };
-  if (typeof code !== 'string') return exitCodes.failed;
-  const { errorTable, isErrorCode } = await import('@sandlot/sdk/error-table');
-  return isErrorCode(code) ? errorTable[code].exitCode : exitCodes.failed;
+  return isRun(args) ? exitCodes.notRun : exitCodeOf(error);
 }
 
 function isRun(args: readonly string[]): boolean {

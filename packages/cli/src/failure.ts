@@ -1,5 +1,6 @@
 /** Says what failed, why, and what to do. Pure; used by `cli.ts` for every error of every command. */
 import { CliError } from './cli-error.js';
+import { flagOf, withFlags } from './flag-names.js';
 
 /** A failure for the terminal and for programs. */
 export interface FailureReport {
@@ -25,9 +26,14 @@ export function describeFailure(error: unknown, args: readonly string[], failedC
   const known: KnownError = error instanceof Error ? error : { name: 'Error', message: String(error) };
   const command = commandOf(args);
   const hint = known.hint ?? hintFor(known);
-  const lines = [`sandlot ${command}: ${known.message.trim()}`];
-  for (const { field, problem } of known.problems ?? []) {
-    if (field !== '' && !known.message.includes(field)) lines.push(`  ${field}: ${problem}`);
+  const problems = known.problems ?? [];
+  const isOfNew = /^(sandbox )?(create|run)$/.test(command);
+  const fields = problems.map(({ field }) => field);
+  const message = isOfNew ? withFlags(known.message, fields) : known.message;
+  const lines = [`sandlot ${command}: ${message.trim()}`];
+  for (const { field, problem } of problems) {
+    if (field !== '' && !known.message.includes(field))
+      lines.push(`  ${isOfNew ? flagOf(field) : field}: ${isOfNew ? withFlags(problem, []) : problem}`);
   }
   const cause = causeText(known);
   if (cause) lines.push(`  because: ${cause}`);
@@ -37,7 +43,7 @@ export function describeFailure(error: unknown, args: readonly string[], failedC
     text: `${lines.join('\n')}\n`,
     json: {
       command,
-      message: known.message,
+      message,
       ...(known.code === undefined ? {} : { code: known.code }),
       ...(known.status === undefined ? {} : { status: known.status }),
       ...(hint === undefined ? {} : { hint }),
@@ -63,8 +69,9 @@ function causeText(error: KnownError): string | undefined {
 
 const hints: Record<string, string> = {
   AuthenticationError:
-    'Set SANDLOT_API_KEY, or `sandlot config set api_key KEY`; on the server itself `sandlot key create` makes one without any.',
-  PermissionError: 'An admin key is needed, or run it on the server as its owner (the admin socket).',
+    'Set SANDLOT_API_KEY, or `sandlot config set api_key KEY`; on the server itself `env -u SANDLOT_API_KEY sandlot key create` makes one without any.',
+  PermissionError:
+    'An admin key is needed, or run it on the server as its owner without SANDLOT_API_KEY (by the admin socket).',
   FileNotFoundError: 'Check the path in the sandbox, for instance with `sandlot run ID -- ls -la FOLDER`.',
   DeadlineError: 'Try again; `sandlot status` says whether the server answers.',
   RateLimitError: 'Wait a little and try again.',
@@ -78,10 +85,15 @@ function hintFor(error: KnownError): string | undefined {
       ? 'Start the server with `sandlot up --detach`, or name another with SANDLOT_URL.'
       : 'Check SANDLOT_URL (`sandlot config`) and the network, then try again.';
   }
-  // The server's own words mostly say what to do.
-  const isAdvised = error.message.includes('`sandlot ') || error.message.includes('`image ');
-  if (error.name === 'NotFoundError' && !isAdvised)
-    return '`sandlot ls --all` and `sandlot image ls` list what there is.';
+  // The server's own words mostly say what to do; what they say is not said again.
+  const { message } = error;
+  const isAdvised = /[`"](sandlot |image )/.test(message);
+  if (error.name === 'AuthenticationError' && isAdvised)
+    return 'Set it as SANDLOT_API_KEY, or with `sandlot config set api_key KEY`; on the server itself `env -u SANDLOT_API_KEY sandlot key create` needs none.';
+  if (error.name === 'PermissionError' && message.includes('admin socket'))
+    return 'The admin socket is asked where SANDLOT_API_KEY is not set.';
+  if (error.name === 'NotFoundError')
+    return isAdvised ? undefined : '`sandlot ls --all` and `sandlot image ls` list what there is.';
   // One that failed has a reason with advice of its own.
   if (error.name === 'SandboxNotRunningError' && !error.errorType)
     return '`sandlot get ID` shows its state; `sandlot create` starts a new one.';

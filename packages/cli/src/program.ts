@@ -66,8 +66,12 @@ command could not be run.`,
 
 /** Names the command that the words were for, so that its own help is one step away. */
 function outputErrorOf(command: string) {
-  return (text: string, write: (text: string) => void) =>
-    write(`${command}: ${text.replace(/^error: /, '').trim()}\n  See \`${command} --help\`.\n`);
+  return (text: string, write: (text: string) => void) => {
+    // Of the commands, not of the program: a frequent slip.
+    const isEarly = command === 'sandlot' && /unknown option '(--output|-o)/.test(text);
+    const advice = isEarly ? '  Put --output after the command: `sandlot ls --output json`.\n' : '';
+    write(`${command}: ${text.replace(/^error: /, '').trim()}\n${advice}  See \`${command} --help\`.\n`);
+  };
 }
 
 function pathOf(command: Command): string {

@@ -1,6 +1,5 @@
 /** The commands against a server of the test: what goes to stdout, what to stderr, which exit code. */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
+
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { event, until } from '../../sdk/tests/command-service.js';
 import type { FakeApi } from './fake-api.js';
@@ -82,6 +81,26 @@ describe('create', () => {
     expect(stderr).toContain('sandlot create: sandbox new1 does not run (ERROR): no such image x');
   });
 
+  it('says when the start command could not be run', async () => {
+    api.created = { exitCode: 127 };
+    const { code, stdout, stderr } = await world.run(['create', 'x', '--', 'nosuchcmd']);
+    expect([code, stdout]).toEqual([0, 'new1\n']);
+    expect(stderr).toMatch(
+      /^warning: the start command ended with 127: it was not found; .sandlot logs new1/,
+    );
+    api.created = { exitCode: 1 };
+    expect((await world.run(['create', 'x', '--', 'false'])).stderr).toBe('');
+  });
+
+  it('says when a time is rounded', async () => {
+    const { code, stderr } = await world.run(['create', 'x', '--timeout', '30s', '--idle-timeout', '1.5']);
+    expect(code).toBe(0);
+    expect(api.creates[0]).toMatchObject({ timeout_minutes: 1, idle_timeout_minutes: 2 });
+    expect(stderr).toContain('--timeout 30s: rounded up to 1 minute,');
+    expect(stderr).toContain('--idle-timeout 1.5: rounded up to 2 minutes,');
+    expect((await world.run(['create', 'x', '--timeout', '120s'])).stderr).toBe('');
+  });
+
   it('says what is weaker than was asked for, apart from the id', async () => {
     api.intercept = (method, path) =>
       method === 'GET' && path === '/sandbox/new1'
@@ -95,26 +114,54 @@ describe('create', () => {
     expect(stderr).toContain('warning: no CPU limit here\n');
   });
 
-  it('gives the code of the table and the wrong field', async () => {
+  it('gives the code of the table and the wrong flag', async () => {
     api.intercept = () => ({
       status: 422,
       body: {
-        detail: 'cpu_cores: must be at most 16',
+        detail:
+          'The request is not valid. cpu_cores: Must be at most 16. environment_vars.A=: No. labels.0: Long.',
         code: 'INVALID_REQUEST',
-        errors: [{ param: 'cpu_cores', details: 'x' }],
+        errors: [
+          { param: 'cpu_cores', details: 'Must be at most 16.' },
+          { param: 'environment_vars.A=', details: 'No.' },
+          { param: 'labels.0', details: 'Long.' },
+        ],
         request_id: 'r9',
       },
     });
-    const { code, stderr } = await world.run(['create', 'x', '--cpu', '99']);
-    expect(code).toBe(64);
-    expect(stderr).toContain('sandlot create: cpu_cores: must be at most 16');
-    expect(stderr).toContain('r9');
+    for (const args of [
+      ['create', 'x'],
+      ['sandbox', 'create', 'x'],
+      ['run', '--image', 'x', 'ls'],
+    ]) {
+      const { code, stderr } = await world.run(args);
+      expect(code).toBe(args[0] === 'run' ? 125 : 64);
+      expect(stderr).toContain(
+        ': The request is not valid. --cpu: Must be at most 16. --env A=: No. --label: Long.',
+      );
+      expect(stderr).toContain('r9');
+    }
     const json = await world.run(['create', 'x', '--cpu', '99', '--output', 'json']);
     expect(JSON.parse(json.stderr).error).toMatchObject({
       code: 'INVALID_REQUEST',
       status: 422,
       requestId: 'r9',
+      problems: [{ field: 'cpu_cores' }, { field: 'environment_vars.A=' }, { field: 'labels.0' }],
     });
+  });
+
+  it('says flags also where a text names another field', async () => {
+    api.intercept = () => ({
+      status: 422,
+      body: {
+        detail: 'idle_timeout_minutes: Must not be more than timeout_minutes, which is 60.',
+        code: 'INVALID_REQUEST',
+        errors: [{ param: 'idle_timeout_minutes', details: 'x' }],
+      },
+    });
+    expect((await world.run(['create', 'x'])).stderr).toContain(
+      '--idle-timeout: Must not be more than --timeout, which is 60.',
+    );
   });
 });
 
@@ -274,6 +321,14 @@ describe('ls, get, logs', () => {
     expect(stdout).toMatch(/^warning +no shell$/m);
   });
 
+  it("know the image's own start command", async () => {
+    api.add('own5', { entrypoint: true });
+    expect((await world.run(['get', 'own5'])).stdout).toMatch(/^start command +the image's own/m);
+    api.logs = '';
+    expect((await world.run(['logs', 'own5'])).stderr).toBe('');
+    expect((await world.run(['logs', 'abc1'])).stderr).toContain('has no start command');
+  });
+
   it('print logs with a last newline', async () => {
     expect((await world.run(['logs', 'abc1'])).stdout).toBe('line one\nline two\n');
   });
@@ -293,8 +348,25 @@ describe('rm', () => {
 
   it('goes on past one that is wrong, and says so', async () => {
     const { code, stdout, stderr } = await world.run(['rm', 'nope', 'abd2']);
-    expect([code, stdout]).toEqual([1, 'abd2\n']);
+    expect([code, stdout]).toEqual([66, 'abd2\n']);
     expect(stderr).toContain('nope: there is no sandbox nope');
+  });
+
+  it('says of one that was removed before that it was, alone and among others', async () => {
+    api.add('gone3', { status: 'TERMINATED', terminatedAt: '2026-01-01T00:00:00Z' });
+    api.removed.add('gone3');
+    const alone = await world.run(['rm', 'gone3']);
+    expect([alone.code, alone.stdout]).toEqual([66, '']);
+    expect(alone.stderr).toContain('gone3: it was removed already and ended 2026-01-01T00:00:00Z');
+    const first = await world.run(['rm', 'gone3', 'ab']);
+    expect(first.code).toBe(66);
+    expect(first.stderr.split('\n').map((line) => line.split(' ')[2])).toEqual(['gone3:', 'ab:', undefined]);
+    const among = await world.run(['rm', 'gone3', 'abd2', 'abc1', '-o', 'json']);
+    expect(among.code).toBe(66);
+    expect(JSON.parse(among.stdout)).toMatchObject({
+      succeeded: ['abc1', 'abd2'],
+      failed: [{ id: 'gone3', error: expect.stringContaining('removed already') }],
+    });
   });
 
   it('asks before --all only on a terminal', async () => {
@@ -303,40 +375,5 @@ describe('rm', () => {
     const { code, stdout } = await world.run(['rm', '--all'], { stdin: input, tty: true });
     expect([code, stdout]).toEqual([1, '']);
     expect(api.deletes).toEqual([]);
-  });
-});
-
-describe('upload and download', () => {
-  beforeEach(() => api.add('abc1'));
-
-  it('move files, streams and folders', async () => {
-    const local = path.join(world.home, 'f');
-    writeFileSync(local, 'content');
-    expect((await world.run(['upload', 'abc', local, '/root/f'])).code).toBe(0);
-    expect((await world.run(['upload', 'abc', local, '/dir/'])).stdout).toContain('/dir/f');
-    expect((await world.run(['upload', 'abc', '-', '/s'], { stdin: 'piped' })).code).toBe(0);
-    expect(api.files.get('/s')?.toString()).toBe('piped');
-    expect((await world.run(['download', 'abc', '/root/f', '-'])).stdout).toBe('content');
-    const back = path.join(world.home, 'back');
-    await world.run(['download', 'abc', '/root/f', back]);
-    expect(readFileSync(back, 'utf8')).toBe('content');
-    mkdirSync(path.join(world.home, 'into'));
-    await world.run(['download', 'abc', '/root/f', path.join(world.home, 'into')]);
-    expect(readFileSync(path.join(world.home, 'into', 'f'), 'utf8')).toBe('content');
-
-    mkdirSync(path.join(world.home, 'folder', 'sub'), { recursive: true });
-    writeFileSync(path.join(world.home, 'folder', 'sub', 'x'), 'deep');
-    await world.run(['upload', 'abc', path.join(world.home, 'folder'), '/folder']);
-    await world.run(['download', 'abc', '/folder', path.join(world.home, 'folder2')]);
-    expect(readFileSync(path.join(world.home, 'folder2', 'sub', 'x'), 'utf8')).toBe('deep');
-  });
-
-  it('say what is missing', async () => {
-    const none = await world.run(['upload', 'abc', path.join(world.home, 'none'), '/f']);
-    expect(none.code).toBe(1);
-    expect(none.stderr).toContain('cannot be read');
-    const gone = await world.run(['download', 'abc', '/none', '-']);
-    expect(gone.code).toBe(1);
-    expect(gone.stderr).toContain('there is no /none');
   });
 });

@@ -72,7 +72,7 @@ words=(sandlot "$@"); CURRENT=$#words; _sandlot`,
         .trim()
         .split('\n');
     expect(offer('image', '')).toContain('pull:pull an image from its registry and make it ready to start');
-    expect(offer('sandbox', 'create', '-')).toContain('--cpu:CPUs, 0.1 to 16');
+    expect(offer('sandbox', 'create', '-')).toContain('--cpu:CPUs, 0.1 to 16 (1)');
     expect(offer('run', '')).toEqual(expect.arrayContaining(['id-one', 'id-two']));
     expect(offer('create', '')).not.toContain('id-one');
     expect(offer('run', 'id', '--', '')).toEqual(['']);

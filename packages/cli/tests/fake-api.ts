@@ -16,9 +16,18 @@ export class FakeApi {
   readonly sandboxes: FakeSandbox[] = [];
   readonly creates: Record<string, unknown>[] = [];
   readonly deletes: string[] = [];
+  /** Sandboxes that are shown, but have been removed before. */
+  readonly removed = new Set<string>();
   readonly commands = new CommandService('/gw/u/s');
   /** Bodies of pulls. */
   readonly pulls: Record<string, unknown>[] = [];
+  /** What calls about accounts were authorized with. */
+  readonly accountKeys: string[] = [];
+  /** What each new sandbox has beside the usual. */
+  created: Partial<FakeSandbox> = {};
+  logs = 'line one\nline two';
+  /** Lines that an import answers. */
+  importAnswer: unknown[] = [];
   readonly files = new Map<string, Buffer>();
   /** Answers before the fake does, when it wants to. */
   intercept: (method: string, path: string) => { status: number; body: unknown } | undefined = () =>
@@ -89,7 +98,7 @@ export class FakeApi {
     if (path === '/sandbox' && method === 'POST') {
       const wanted = JSON.parse(body.toString()) as Record<string, unknown>;
       this.creates.push(wanted);
-      this.add(`new${this.creates.length}`, { labels: wanted['labels'] as string[] });
+      this.add(`new${this.creates.length}`, { labels: wanted['labels'] as string[], ...this.created });
       return send(201, this.sandboxes.at(-1));
     }
     if (path === '/sandbox' && method === 'DELETE') {
@@ -100,8 +109,12 @@ export class FakeApi {
           wanted.labels?.every((label) => one.labels.includes(label)) ??
           true,
       );
-      this.deletes.push(...chosen.map((one) => one.id));
-      return send(200, { succeeded: chosen.map((one) => one.id), failed: [], message: '' });
+      const succeeded = chosen.map((one) => one.id).filter((one) => !this.removed.has(one));
+      this.deletes.push(...succeeded);
+      const failed = (wanted.sandbox_ids ?? [])
+        .filter((one) => !succeeded.includes(one))
+        .map((one) => ({ sandbox_id: one, error: `There is no sandbox ${one} for this key.` }));
+      return send(200, { succeeded, failed, message: '' });
     }
     if (path === '/sandbox') {
       const prefix = url.searchParams.get('id_prefix') ?? '';
@@ -115,10 +128,18 @@ export class FakeApi {
       );
       return send(200, { sandboxes: shown, has_next: false });
     }
+    if (/^\/(users|keys|teams)$/.test(path)) {
+      this.accountKeys.push(request.headers.authorization ?? '');
+      return send(200, { data: [], total_count: 0 });
+    }
     if (path === '/images/local:pull') {
       const { reference, auth } = JSON.parse(body.toString()) as Record<string, unknown>;
       this.pulls.push({ reference, auth });
       return send(200, { done: { reference, digest: 'sha256:1' } });
+    }
+    if (path === '/images/local:import') {
+      response.writeHead(200, { 'content-type': 'application/x-ndjson' });
+      return void response.end(this.importAnswer.map((line) => `${JSON.stringify(line)}\n`).join(''));
     }
     if (path.startsWith('/images/local/')) return send(404, { detail: 'no such image', code: 'NOT_FOUND' });
     if (!found)
@@ -127,10 +148,16 @@ export class FakeApi {
       const expires_at = new Date(Date.now() + 3_600_000).toISOString();
       return send(200, { token: 't', gateway_url: `${this.url}/gw`, user_ns: 'u', job_id: 's', expires_at });
     }
-    if (path.endsWith('/logs')) return send(200, { logs: 'line one\nline two' });
+    if (path.endsWith('/logs')) return send(200, { logs: this.logs });
     if (path.endsWith('/error-context'))
       return send(200, { status: found.status, errorType: null, errorMessage: null });
     if (method === 'DELETE') {
+      if (this.removed.has(found.id))
+        return send(404, {
+          detail: `there is no sandbox ${found.id}`,
+          code: 'SANDBOX_NOT_FOUND',
+          errors: [],
+        });
       this.deletes.push(found.id);
       return send(200, { success: true, message: '' });
     }

@@ -56,6 +56,8 @@ describe('usage errors exit with 2 and say what is wrong', () => {
     [['frobnicate'], /unknown command/],
     [['ls', '--frob'], /unknown option/],
     [['create'], /missing required argument/],
+    [['create', ''], /an image name is missing/],
+    [['run', '--image', '', 'ls'], /an image name is missing/],
     [['create', 'x', '--cpu', 'many'], /above 0/],
     [['create', 'x', '--memory', '0'], /above 0/],
     [['create', 'x', '--output', 'xml'], /table, json/],
@@ -89,6 +91,10 @@ describe('usage errors exit with 2 and say what is wrong', () => {
       "sandlot get: missing required argument 'id'\n  See `sandlot get --help`.\n",
     );
     expect((await world.run(['image', 'pull'])).stderr).toContain('See `sandlot image pull --help`');
+    expect((await world.run(['--output', 'json', 'ls'])).stderr).toContain(
+      'after the command: `sandlot ls --output',
+    );
+    expect((await world.run(['ls', '--outputs'])).stderr).not.toContain('after the command');
     expect((await world.run(['--frob'])).stderr).toContain('See `sandlot --help`');
   });
 });
@@ -106,6 +112,18 @@ describe('help and version', () => {
       expect(stdout).toContain('Usage: sandlot');
     }
     expect(await world.run(['-V'])).toEqual({ code: 0, stdout: `${version()}\n`, stderr: '' });
+  });
+
+  it('tell which options of `run` need --image, and the defaults of a new sandbox', async () => {
+    const run = (await world.run(['run', '--help'])).stdout;
+    const [before = '', after = ''] = run.split('Only with --image, for the new sandbox:');
+    for (const option of ['--cpu', '--secret', '--label', '--name', '--team', '--network-deny'])
+      expect([before.includes(`${option} `), after.includes(`${option} `)]).toEqual([false, true]);
+    for (const option of ['--env', '--timeout', '--workdir', '--image']) expect(before).toContain(option);
+    const create = (await world.run(['create', '--help'])).stdout;
+    expect(create).toMatch(/--cpu .*\(1\)\n.*--memory .*\(2\)\n.*--disk .*\(10\)\n/);
+    expect(create).toMatch(/--timeout [^-]*-1 never\s+\(60\)/);
+    expect((await world.run(['image', 'prune', '--help'])).stdout).toContain('a second ago');
   });
 
   it('describe every command, argument-less groups included', () => {

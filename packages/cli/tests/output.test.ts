@@ -2,9 +2,11 @@
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import {
+  AuthenticationError,
   ConnectionError,
   FileNotFoundError,
   NotFoundError,
+  PermissionError,
   SandboxNotRunningError,
   ValidationError,
 } from '@sandlot/sdk';
@@ -158,6 +160,28 @@ describe('a failure says what failed, why, and what to do', () => {
   it('and what the server advises goes before what we would', () => {
     const error = new SandboxNotRunningError('it ended', { hint: 'Use more memory.' }, 'ERROR', 'OOM_KILLED');
     expect(text(error, ['run', 'id', 'ls'])).toBe('sandlot run: it ended\n  Use more memory.\n');
+  });
+
+  it('without a hint that says the same as the server', () => {
+    const key = new AuthenticationError(
+      'The API key is unknown or revoked. `sandlot key create` makes a new one.',
+      {
+        status: 401,
+      },
+    );
+    expect(text(key, ['ls']).match(/makes/g)).toHaveLength(1);
+    expect(text(key, ['ls'])).toContain('SANDLOT_API_KEY');
+    const image = new NotFoundError('there is no image nope:1 here; `sandlot image ls` lists them', {
+      status: 404,
+    });
+    expect(text(image, ['image', 'inspect'])).toBe(
+      'sandlot image inspect: there is no image nope:1 here; `sandlot image ls` lists them\n',
+    );
+    const right = new PermissionError(
+      "Make a user: this needs an admin's key, or the admin socket on the server.",
+    );
+    expect(text(right, ['user', 'create']).split('\n')).toHaveLength(3);
+    expect(text(right, ['user', 'create'])).not.toContain('admin key is needed');
   });
 
   it('without repeating advice, and with it where there is none', () => {

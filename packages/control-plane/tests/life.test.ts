@@ -24,6 +24,15 @@ describe('room', () => {
     );
   });
 
+  it('and is told in the units that were asked, with what there is', async () => {
+    const { body } = await world.call<{ detail: string }>('POST', '/sandbox', {
+      body: { ...simple, memory_gb: 60, cpu_cores: 2.5 },
+    });
+    expect(body.detail).toContain('memory_gb: 60 GiB is more than any node offers in all (4 GiB).');
+    expect(body.detail).toContain('cpu_cores: 2.5 CPUs is more than any node offers in all (2).');
+    expect(body.detail).not.toContain('MiB');
+  });
+
   it('who does not fit waits in order, with a position, and starts when room is freed', async () => {
     const [first, second] = [await world.create(), await world.create()];
     const third = (await world.call<Sandbox>('POST', '/sandbox', { body: simple })).body;

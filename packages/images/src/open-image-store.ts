@@ -132,7 +132,10 @@ class FileImageStore implements ImageStore {
     const name = canonicalReference(parseReference(reference));
     const image = this.find(name);
     if (!image)
-      throw new ImageError('not-found', `there is no image ${reference} here; \`image ls\` lists them`);
+      throw new ImageError(
+        'not-found',
+        `there is no image ${reference} here; \`sandlot image ls\` lists them`,
+      );
     const unpin = this.blobs.pin(image.digest);
     try {
       await this.buildOrRefetch(image, name, options);
@@ -198,16 +201,16 @@ class FileImageStore implements ImageStore {
     await this.mutex.run(async () => {
       const image = this.lookup(reference);
       if (!image) {
-        throw new ImageError('not-found', `there is no image ${reference} here; \`image ls\` lists them`);
+        throw new ImageError(
+          'not-found',
+          `there is no image ${reference} here; \`sandlot image ls\` lists them`,
+        );
       }
       const refs = this.records.refsOf(image.digest).map((ref) => ref.reference);
       const name = this.nameIn(image, reference);
       const isLastName = refs.length <= 1 || !refs.includes(name);
       if (isLastName && isInUse(image, this.parts)) {
-        throw new ImageError(
-          'in-use',
-          `${name} is used by ${this.records.holdersOf(image.digest)} sandboxes, or is being pulled or built; remove them first`,
-        );
+        throw new ImageError('in-use', `${name} ${useOf(this.records.holdersOf(image.digest))}`);
       }
       for (const ref of isLastName ? refs : [name]) await this.records.removeRef(ref);
       if (isLastName) await this.records.removeImage(image.digest);
@@ -288,7 +291,6 @@ class FileImageStore implements ImageStore {
         createdAt: new Date().toISOString(),
       };
       await this.mutex.run(() => this.records.saveImage(image, name));
-      run.onProgress({ stage: 'finish', doneBytes: 0, totalBytes: 0 });
       return image;
     } catch (error) {
       throw toImageError(error, `getting ${name}`);
@@ -377,6 +379,13 @@ class FileImageStore implements ImageStore {
   private checkOpen(): void {
     if (this.isClosed) throw new ImageError('aborted', 'the image store is closed');
   }
+}
+
+function useOf(holders: number): string {
+  if (holders === 0) return 'is being pulled or built; try again when that is done';
+  return holders === 1
+    ? 'is used by 1 sandbox; remove it first'
+    : `is used by ${holders} sandboxes; remove them first`;
 }
 
 function withoutTag(image: ImageRecord): string {

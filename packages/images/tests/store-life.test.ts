@@ -144,7 +144,10 @@ describe('holds and removal', () => {
     await store.release('sandbox-2');
     await store.release('sandbox-2');
     expect(await store.holders()).toEqual(['sandbox-1']);
-    expect(await failureOf(store.remove('held'))).toMatchObject({ code: 'in-use' });
+    expect(await failureOf(store.remove('held'))).toMatchObject({
+      code: 'in-use',
+      message: 'docker.io/library/held:latest is used by 1 sandbox; remove it first',
+    });
     expect((await store.prune()).removed).toEqual(['docker.io/library/free:latest']);
     expect(await store.isReady('held')).toBe(true);
     expect(await store.isReady('free')).toBe(false);

@@ -37,9 +37,7 @@ export async function describeNode({
   const memoryMiB = Math.max(0, totalmem() / 2 ** 20 - keptMemoryMiB);
   const warnings = networks.warnings();
   if (info.accelerator === 'tcg') {
-    warnings.push(
-      `Software emulation: machines compute about 18 times slower than with KVM (${info.reason}).`,
-    );
+    warnings.push('Machines are emulated in software: they compute about 18 times slower than with KVM.');
   }
   if (!cpuLimits.available)
     warnings.push('A fraction of a CPU cannot be enforced: no usable cgroup on this host.');

@@ -25,6 +25,12 @@ export function createRequest(
   options: ShapeOptions,
   env: Record<string, string | undefined>,
 ): CreateSandbox {
+  if (image.trim() === '') {
+    throw new CliError('an image name is missing', {
+      hint: 'Name one, such as python:3.11-slim; `sandlot image ls` shows those that are here.',
+      exitCode: exitCodes.usage,
+    });
+  }
   if (options.networkAllow && options.networkDeny) {
     throw new CliError('--network-allow and --network-deny exclude each other', {
       exitCode: exitCodes.usage,
@@ -45,6 +51,20 @@ export function createRequest(
       options.idleTimeout === undefined ? undefined : minutes(options.idleTimeout, '--idle-timeout'),
     ...network(options),
   };
+}
+
+/** What of the times is not taken as it was given: a lifetime counts in whole minutes. */
+export function roundedTimes({ timeout, idleTimeout }: ShapeOptions): string[] {
+  return [['--timeout', timeout] as const, ['--idle-timeout', idleTimeout] as const].flatMap(
+    ([option, text]) => {
+      if (text === undefined || text.trim().startsWith('-')) return [];
+      const rounded = minutes(text, option);
+      if (parseDuration(text, 'min', option) === rounded * 60) return [];
+      return [
+        `${option} ${text}: rounded up to ${rounded} minute${rounded === 1 ? '' : 's'}, as it counts in whole minutes`,
+      ];
+    },
+  );
 }
 
 function minutes(text: string, option: string): number {

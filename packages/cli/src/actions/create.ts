@@ -1,8 +1,9 @@
 /** `sandlot create`: makes a sandbox, waits for it, prints its id. */
+import type { SandboxInfo, Sandlot } from '@sandlot/sdk';
 import { CliError, exitCodes } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
-import { createRequest, type ShapeOptions } from './create-request.js';
+import { createRequest, roundedTimes, type ShapeOptions } from './create-request.js';
 import { pullWithLogin } from './image-pull.js';
 import { noteWarnings, waitWithProgress } from './wait-with-progress.js';
 
@@ -21,6 +22,7 @@ export async function run(
 ): Promise<number> {
   const client = await context.client();
   const create = createRequest(image, options, context.env);
+  for (const text of roundedTimes(options)) context.out.note(text);
   const given = [command.length > 0, options.startCommand !== undefined, options.entrypoint === true];
   if (given.filter(Boolean).length > 1) {
     throw new CliError('more than one start command was given', {
@@ -41,7 +43,8 @@ export async function run(
       context.out.note(`sandbox ${sandbox.id} goes on starting; \`sandlot rm ${sandbox.id}\` removes it`);
       return exitCodes.interrupted;
     }
-    info = waited;
+    info = await withStartCommandsEnd(client, waited, create.startCommand !== undefined);
+    noteFailedStart(context, info);
   }
   if (options.output === 'json') context.out.json(info);
   else {
@@ -49,4 +52,24 @@ export async function run(
     context.out.line(sandbox.id);
   }
   return 0;
+}
+
+/** A command that can not be run ends at once, but its end may be known a moment after the sandbox runs. */
+async function withStartCommandsEnd(
+  client: Sandlot,
+  info: SandboxInfo,
+  hasCommand: boolean,
+): Promise<SandboxInfo> {
+  if (!hasCommand || typeof info.exitCode === 'number') return info;
+  // The sandbox is made: a look that fails is no failure of the create.
+  return client.sandboxes.info(info.id).catch(() => info);
+}
+
+/** The codes of a command that could not be run: not found, not executable. */
+function noteFailedStart(context: CliContext, { id, exitCode }: SandboxInfo): void {
+  if (exitCode !== 126 && exitCode !== 127) return;
+  const why = exitCode === 127 ? 'it was not found' : 'it cannot be executed';
+  context.out.note(
+    `warning: the start command ended with ${exitCode}: ${why}; \`sandlot logs ${id}\` shows its output`,
+  );
 }

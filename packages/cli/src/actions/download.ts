@@ -1,12 +1,13 @@
 /** `sandlot download`: a file or a folder, into a file, a folder, or standard output. */
 import { once } from 'node:events';
-import { mkdir, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Sandbox, SandboxFileStat } from '@sandlot/sdk';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { startProgress } from '../output/progress.js';
 import { bytes } from '../output/units.js';
+import { checkLocalFolder, checkRemotePath, downloadFailure, makeLocalFolder } from './path-advice.js';
 
 /** The action. */
 export async function run(
@@ -14,16 +15,20 @@ export async function run(
   [id, remote, local]: [string, string, string],
   options: OutputOptions,
 ): Promise<void> {
+  checkRemotePath(remote);
   const client = await context.client();
   const sandbox = client.sandboxes.handle(await client.sandboxes.resolveId(id));
   const { files } = sandbox;
-  const source = await resolve(sandbox, remote);
+  const source = await resolve(sandbox, remote).catch(async (error: unknown) => {
+    throw await downloadFailure(error, remote);
+  });
   const isFolder = source.kind === 'directory';
   if (local === '-') {
     const stream = isFolder ? await files.downloadTar(remote) : await files.downloadStream(remote);
     for await (const chunk of stream) if (!context.stdout.write(chunk)) await once(context.stdout, 'drain');
     return;
   }
+  if (isFolder) await checkLocalFolder(local, remote);
   const progress = await startProgress(context.out, `downloading ${remote}`);
   let size = 0;
   const transfer = {
@@ -38,7 +43,7 @@ export async function run(
     if (isFolder) await files.downloadDirectory(remote, local, transfer);
     else {
       // As cp: into a folder that exists, or that the trailing slash asks for.
-      if (local.endsWith('/')) await mkdir(local, { recursive: true });
+      await makeLocalFolder(local.endsWith('/') ? local : path.dirname(local));
       const isInto = local.endsWith('/') || (await stat(local).catch(() => undefined))?.isDirectory();
       if (isInto) target = path.join(local, path.posix.basename(remote));
       size = await files.downloadFile(remote, target, transfer);

@@ -30,7 +30,7 @@ export function describe(info: SandboxInfo): string {
     ['why', info.errorMessage ?? info.errorType ?? info.terminationReason],
     ['asked for', `${info.cpuCores} CPU, ${info.memoryGB} GiB memory, ${info.diskSizeGB} GiB disk`],
     ['got', effective.join(', ')],
-    ['start command', commandText(info.startCommand)],
+    ['start command', commandText(info)],
     ['exit code', info.exitCode],
     ['lifetime', info.timeoutMinutes < 0 ? 'unlimited' : `${info.timeoutMinutes} min`],
     ['idle timeout', info.idleTimeoutMinutes ? `${info.idleTimeoutMinutes} min` : undefined],
@@ -49,7 +49,7 @@ export function describe(info: SandboxInfo): string {
   ]);
 }
 
-function commandText(command: SandboxInfo['startCommand']): string | undefined {
-  if (!command) return undefined;
+function commandText({ startCommand: command, entrypoint }: SandboxInfo): string | undefined {
+  if (!command) return entrypoint ? "the image's own (ENTRYPOINT and CMD)" : undefined;
   return typeof command === 'string' ? command : [command.executable, ...(command.args ?? [])].join(' ');
 }

@@ -3,6 +3,7 @@ import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { CliError } from '../cli-error.js';
 import type { CliContext } from '../context.js';
+import { isImageError } from '../exit-code.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { followImage } from './image-progress.js';
 
@@ -13,7 +14,9 @@ export async function run(
   options: OutputOptions,
 ): Promise<void> {
   const client = await context.client();
-  const image = await followImage(context, name, await open());
+  const image = await followImage(context, name, await open()).catch(async (error: unknown) => {
+    throw await withFile(error, file);
+  });
   if (options.output === 'json') context.out.json(image);
   else context.out.line(`${image.reference}  ${image.digest}`);
 
@@ -29,4 +32,16 @@ export async function run(
     const archive = createReadStream(file, { highWaterMark: 256 * 1024 });
     return client.images.import(name, archive, { contentLength: found.isFile() ? found.size : undefined });
   }
+}
+
+/** What is wrong with the archive is said of the file; a wrong name or a server that is gone is not its fault. */
+async function withFile(error: unknown, file: string): Promise<unknown> {
+  const { code, message, hint } = error as Error & { code?: string; hint?: string };
+  if (!isImageError(error) || code === 'invalid-reference' || message.includes(file)) return error;
+  const { SandlotError } = await import('@sandlot/sdk');
+  return new SandlotError(`${file === '-' ? 'standard input' : file}: ${message}`, {
+    code,
+    hint,
+    cause: error,
+  });
 }

@@ -1,12 +1,13 @@
 /** `sandlot image rm`. */
-import { exitCodes } from '../cli-error.js';
 import type { CliContext } from '../context.js';
+import { exitCodeOf } from '../exit-code.js';
 import type { OutputOptions } from '../grammar/binder.js';
 
 /** The action. */
 export async function run(context: CliContext, [names]: [string[]], options: OutputOptions): Promise<number> {
   const client = await context.client();
   const removed: string[] = [];
+  let code = 0;
   const failed: { name: string; error: string }[] = [];
   for (const name of names) {
     try {
@@ -16,6 +17,8 @@ export async function run(context: CliContext, [names]: [string[]], options: Out
       // Missing or in use: the others are still tried. A server that does not answer ends it.
       const { status } = error as { status?: number };
       if (status !== 404 && status !== 409) throw error;
+      // That of the first failure.
+      code ||= await exitCodeOf(error);
       failed.push({ name, error: error instanceof Error ? error.message : String(error) });
     }
   }
@@ -24,5 +27,5 @@ export async function run(context: CliContext, [names]: [string[]], options: Out
     for (const name of removed) context.out.line(name);
     for (const { name, error } of failed) context.out.note(`sandlot image rm: ${name}: ${error}`);
   }
-  return failed.length > 0 ? exitCodes.failed : 0;
+  return code;
 }

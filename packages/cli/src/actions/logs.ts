@@ -9,7 +9,7 @@ export async function run(context: CliContext, [id]: [string], options: OutputOp
   const logs = await client.sandboxes.logs(info.id);
   if (options.output === 'json') context.out.json({ id: info.id, logs });
   else context.stdout.write(logs === '' || logs.endsWith('\n') ? logs : `${logs}\n`);
-  if (logs === '' && !info.startCommand) {
+  if (logs === '' && !info.startCommand && !info.entrypoint) {
     context.out.note(`sandbox ${info.id} has no start command, so there are no logs`);
   }
 }

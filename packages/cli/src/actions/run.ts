@@ -42,13 +42,17 @@ async function runInNew(
   options: RunCommandOptions,
 ): Promise<number> {
   if (argv.length === 0) throw usage('a command is missing');
+  // Its environment is given to the command; `--timeout` is the command's, the sandbox goes right after.
+  const { timeout: _timeout, env: _env, ...shape } = options;
+  const request = createRequest(image, shape, context.env);
   const client = await context.client();
   await pullWithLogin(context, client, image, true);
   // A Ctrl-C between two waits must not end us before the sandbox is removed.
   const unsubscribe = context.onSignal('SIGINT', () => undefined);
-  // Its environment is given to the command; `--timeout` is the command's, the sandbox goes right after.
-  const { timeout: _timeout, env: _env, ...shape } = options;
-  const sandbox = await client.sandboxes.create(createRequest(image, shape, context.env));
+  const sandbox = await client.sandboxes.create(request).catch((error: unknown) => {
+    unsubscribe();
+    throw error;
+  });
   try {
     const waited = await waitWithProgress(context, client, sandbox.id);
     if (waited === 'interrupted') return exitCodes.interrupted;

@@ -7,6 +7,7 @@ import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { startProgress } from '../output/progress.js';
 import { bytes } from '../output/units.js';
+import { checkRemotePath, uploadFailure } from './path-advice.js';
 
 /** The action. */
 export async function run(
@@ -14,9 +15,11 @@ export async function run(
   [id, local, remote]: [string, string, string],
   options: OutputOptions,
 ): Promise<void> {
+  checkRemotePath(remote);
   const source = local === '-' ? undefined : await statLocal(local);
   const client = await context.client();
   const { files } = client.sandboxes.handle(await client.sandboxes.resolveId(id));
+  const target = remote.endsWith('/') && !source?.isDirectory() ? remote + baseName(local, remote) : remote;
   const progress = await startProgress(context.out, `uploading ${local}`);
   const transfer = {
     onProgress: (done: number) => progress.update(done, source?.isFile() ? source.size : 0),
@@ -24,11 +27,13 @@ export async function run(
   };
   let result: UploadResult;
   try {
-    const target = remote.endsWith('/') && !source?.isDirectory() ? remote + baseName(local, remote) : remote;
     if (!source)
       result = await files.uploadStream(context.stdin as AsyncIterable<Uint8Array>, target, transfer);
     else if (source.isDirectory()) result = await files.uploadDirectory(local, target, transfer);
     else result = await files.uploadFile(local, target, transfer);
+  } catch (error) {
+    const kind = source === undefined ? 'stream' : source.isDirectory() ? 'folder' : 'file';
+    throw await uploadFailure(error, { target, source: kind });
   } finally {
     progress.stop();
   }

@@ -14,8 +14,7 @@ export const rights: Check = ({ isRoot }) =>
 
 /** /dev/kvm, and what the last probe with a real guest said. */
 export const kvm: Check = ({ exists, canOpen, serverStatus }) => {
-  const slow =
-    'Machines are emulated in software: about 18 times slower at computing. Starts and forks are as quick as ever.';
+  const slow = 'Machines are emulated in software: about 18 times slower at computing.';
   if (serverStatus?.accelerator === 'kvm') return ok('kvm', serverStatus.acceleratorReason ?? 'in use');
   if (serverStatus?.accelerator === 'tcg') {
     return warn('kvm', `not in use: ${serverStatus.acceleratorReason ?? 'the probe failed'}`, slow);

@@ -51,7 +51,10 @@ export function addImageCommands(parent: Command, binder: Binder): void {
     () => import('../actions/image-remove.js'),
   );
   binder.bind(
-    image.command('prune').description('remove every image that no sandbox uses').addOption(outputOption()),
+    image
+      .command('prune')
+      .description('remove every image that no sandbox uses, also one that came a second ago')
+      .addOption(outputOption()),
     () => import('../actions/image-prune.js'),
   );
 }

@@ -28,10 +28,7 @@ export function addSandboxCommands(parent: Command, binder: Binder): void {
     .option('-u, --user <user>', "user, uid, user:group or uid:gid (the image's otherwise)")
     .option('--image <image>', 'make a new sandbox from this image, and remove it after')
     .addOption(outputOption());
-  addShapeOptions(run, {
-    timeout: 'end the command after this: 90 (seconds), 5m, 2h',
-    withoutIdle: true,
-  });
+  addShapeOptions(run, { timeout: 'end the command after this: 90 (seconds), 5m, 2h' });
   run.passThroughOptions();
   binder.bind(run, () => import('../actions/run.js'));
 
@@ -81,23 +78,27 @@ export function addSandboxCommands(parent: Command, binder: Binder): void {
   );
 }
 
-/** Options of a new sandbox; `run` gives `--timeout` a meaning of its own. */
-function addShapeOptions(command: Command, run?: { timeout: string; withoutIdle: boolean }): void {
+/** Options of a new sandbox; `run` gives `--timeout` a meaning of its own, and the others only with `--image`. */
+function addShapeOptions(command: Command, run?: { timeout: string }): void {
+  command.option(
+    '-e, --env <name=value>',
+    'environment variable; NAME alone takes the value from here',
+    collect,
+  );
+  if (run)
+    command.option('--timeout <time>', run.timeout).optionsGroup('Only with --image, for the new sandbox:');
   command
-    .option('--cpu <n>', 'CPUs, 0.1 to 16', numberAbove(0))
-    .option('--memory <gib>', 'memory in GiB', numberAbove(0))
-    .option('--disk <gib>', 'disk in GiB', numberAbove(0))
-    .option('-e, --env <name=value>', 'environment variable; NAME alone takes the value from here', collect)
+    .option('--cpu <n>', 'CPUs, 0.1 to 16 (1)', numberAbove(0))
+    .option('--memory <gib>', 'memory in GiB (2)', numberAbove(0))
+    .option('--disk <gib>', 'disk in GiB (10)', numberAbove(0))
     .option('--secret <name=value>', 'like --env, never shown again', collect)
     .option('-l, --label <label>', 'label; may be repeated', collect)
     .option('--name <name>', 'name; need not be unique')
     .option('--team <team>', 'the sandbox belongs to this team')
     .option('--network-allow <host>', 'may reach only this name, address or range; may be repeated', collect)
     .option('--network-deny <host>', 'may not reach this; may be repeated; "*" is everything', collect);
-  if (run) command.option('--timeout <time>', run.timeout);
-  else {
-    command
-      .option('--timeout <time>', 'ends after this: 90 (minutes), 2h, 1d; -1 never')
-      .option('--idle-timeout <time>', 'ends after this long without use: 15 (minutes), 1h');
-  }
+  if (run) return;
+  command
+    .option('--timeout <time>', 'ends after this, in whole minutes: 90 (minutes), 2h, 1d; -1 never (60)')
+    .option('--idle-timeout <time>', 'ends after this long without use: 15 (minutes), 1h (never)');
 }

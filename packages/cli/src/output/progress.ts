@@ -11,7 +11,7 @@ export interface Progress {
 /** A bar appears only if the work lasts this long. */
 const showAfterMs = 300;
 
-/** A bar on a terminal; else one line for each new text. */
+/** A bar on a terminal; else one line for each text, once. */
 export async function startProgress(out: Output, what: string): Promise<Progress> {
   return out.stderr.isTTY ? bar(out, what) : lines(out, what);
 }
@@ -49,11 +49,12 @@ async function bar(out: Output, what: string): Promise<Progress> {
 }
 
 function lines(out: Output, what: string): Progress {
-  let last = '';
+  // A stage may come again in between; said once, it is known.
+  const said = new Set<string>();
   return {
     update(_doneBytes, totalBytes, text = what) {
-      if (text === last) return;
-      last = text;
+      if (said.has(text)) return;
+      said.add(text);
       out.note(totalBytes > 0 ? `${text} (${bytes(totalBytes)})` : text);
     },
     stop() {},

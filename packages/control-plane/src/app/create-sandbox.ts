@@ -5,8 +5,9 @@
  */
 import { createHash } from 'node:crypto';
 import type { CreateSandbox, Sandbox } from '@sandlot/protocol';
-import type { SandboxRecord, Shape } from '../domain/record.js';
+import type { SandboxRecord, SandboxRequest, Shape } from '../domain/record.js';
 import { effectiveShape } from '../domain/shape.js';
+import type { Room } from '../scheduler/place.js';
 import type { Db } from '../store/database.js';
 import { findRepetition, insertRepetition } from '../store/idempotency.js';
 import { findSandbox, insertSandbox } from '../store/sandboxes.js';
@@ -74,7 +75,7 @@ async function addRecord(
   shape: Shape,
 ): Promise<SandboxRecord> {
   const admission = await app.dispatcher.admit(db, newRecord(caller, body, valid, shape, app.now()));
-  if ('beyond' in admission) throw tooLarge(admission.beyond, shape);
+  if ('beyond' in admission) throw tooLarge(admission, valid.request);
   const { record } = admission;
   await insertSandbox(db, record, app.store.sealSecrets(record.id, valid.secrets), app.now());
   await app.dispatcher.book(db, record);
@@ -85,13 +86,19 @@ async function addRecord(
   return record;
 }
 
-function tooLarge(beyond: readonly (keyof typeof fieldOf)[], shape: Shape): AppError {
-  return invalidRequest(
-    beyond.map((kind) => ({
-      param: fieldOf[kind],
-      details: `Needs ${shape[kind]} ${kind}, more than any node offers in all.`,
-    })),
-  );
+/** In the units that were asked, with what there is. */
+function tooLarge(
+  { beyond, largest }: { beyond: readonly (keyof Room)[]; largest: Room },
+  { cpuCores, memoryGb, diskGb }: SandboxRequest,
+): AppError {
+  // Rounded down: what the text says is there must be accepted.
+  const offeredGiB = Math.floor(largest.memoryMiB / 102.4) / 10;
+  const texts = {
+    vcpus: `${cpuCores} CPUs is more than any node offers in all (${largest.vcpus}).`,
+    memoryMiB: `${memoryGb} GiB is more than any node offers in all (${offeredGiB} GiB).`,
+    diskGiB: `${diskGb} GiB is more than any node offers in all (${largest.diskGiB} GiB).`,
+  };
+  return invalidRequest(beyond.map((kind) => ({ param: fieldOf[kind], details: texts[kind] })));
 }
 
 function newRecord(

@@ -7,7 +7,7 @@ import type { Logger } from 'pino';
 import type { SandboxRecord } from '../domain/record.js';
 import { requestStop } from '../domain/transition.js';
 import type { Fleet } from '../nodes/fleet.js';
-import { fieldsBeyondOffer, type NodeSnapshot, place } from '../scheduler/place.js';
+import { fieldsBeyondOffer, largestOffers, type NodeSnapshot, place, type Room } from '../scheduler/place.js';
 import { planQueue } from '../scheduler/queue.js';
 import type { Db } from '../store/database.js';
 import { findNodes } from '../store/nodes.js';
@@ -57,10 +57,10 @@ export class Dispatcher {
   async admit(
     db: Db,
     record: SandboxRecord,
-  ): Promise<{ record: SandboxRecord } | { beyond: ('vcpus' | 'memoryMiB' | 'diskGiB')[] }> {
+  ): Promise<{ record: SandboxRecord } | { beyond: (keyof Room)[]; largest: Room }> {
     const nodes = await this.snapshot(db);
     const beyond = fieldsBeyondOffer(record.shape, nodes);
-    if (beyond.length > 0) return { beyond };
+    if (beyond.length > 0) return { beyond, largest: largestOffers(nodes) };
     if (await isAnyQueued(db)) return { record };
     const placement = place(record.shape, nodes);
     return { record: placement.kind === 'placed' ? placed(record, placement.nodeId, this.now()) : record };

@@ -51,6 +51,12 @@ export function fieldsBeyondOffer(shape: Shape, nodes: readonly NodeSnapshot[]):
   return beyondAll.length > 0 ? beyondAll : [...kinds];
 }
 
+/** The most of each that any one node offers. */
+export function largestOffers(nodes: readonly NodeSnapshot[]): Room {
+  const most = (kind: (typeof kinds)[number]) => Math.max(0, ...nodes.map((node) => node.largest[kind]));
+  return { vcpus: most('vcpus'), memoryMiB: most('memoryMiB'), diskGiB: most('diskGiB') };
+}
+
 /** Room that is not booked. */
 export function freeRoom(node: NodeSnapshot): Room {
   return {
@@ -75,9 +81,9 @@ function better(left: NodeSnapshot, right: NodeSnapshot, shape: Shape): boolean 
 }
 
 function explainNever(shape: Shape, nodes: readonly NodeSnapshot[]): string {
-  const largest = (kind: (typeof kinds)[number]) => Math.max(...nodes.map((node) => node.largest[kind]));
+  const largest = largestOffers(nodes);
   return (
     `it needs ${shape.vcpus} vCPUs, ${shape.memoryMiB} MiB and ${shape.diskGiB} GiB of disk; the largest offers are ` +
-    `${largest('vcpus')} vCPUs, ${largest('memoryMiB')} MiB, ${Math.floor(largest('diskGiB'))} GiB`
+    `${largest.vcpus} vCPUs, ${largest.memoryMiB} MiB, ${Math.floor(largest.diskGiB)} GiB`
   );
 }

@@ -19,7 +19,7 @@ export async function unpackDirectory(
   onSkip: SkipReport,
   onFile: (bytes: number) => void,
 ): Promise<void> {
-  await mkdir(folder, { recursive: true });
+  await makeRoot(folder);
   const extract = tar.extract();
   // A failure of the source must end the loop below with its own error.
   const feeding = pipeline(Readable.from(source), extract as unknown as NodeJS.WritableStream).catch(
@@ -87,6 +87,17 @@ export async function unpackDirectory(
     );
   } finally {
     extract.destroy();
+  }
+}
+
+async function makeRoot(folder: string): Promise<void> {
+  try {
+    await mkdir(folder, { recursive: true });
+  } catch (cause) {
+    throw new SandlotError(
+      `the folder ${folder} cannot be made: ${cause instanceof Error ? cause.message : cause}`,
+      { code: 'LOCAL_FILE', cause, hint: 'Name a folder, or a path where nothing is yet.' },
+    );
   }
 }
 

@@ -62,7 +62,7 @@ async function chooseAcceleration(
   const tscKhz = await measureTscKhz(assets.measureTscPath, options.stateFolder);
   return {
     acceleration: { kind: 'tcg', tscKhz },
-    reason: `${reason}, so machines are emulated in software, several times slower`,
+    reason,
   };
 }
 

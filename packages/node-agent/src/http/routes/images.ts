@@ -88,7 +88,9 @@ async function find(images: ImageStore, reference: string): Promise<Listed> {
   const image = await images.get(reference);
   if (!image) {
     throw Object.assign(
-      new Error(`no image ${reference} here; "sandlot image ls" lists them, "sandlot image pull" gets one`),
+      new Error(
+        `there is no image ${reference} here; \`sandlot image ls\` lists them, \`sandlot image pull\` gets one`,
+      ),
       {
         statusCode: 404,
       },
