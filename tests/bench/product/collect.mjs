@@ -31,9 +31,9 @@ export async function collectGarbage(pid) {
   await call('HeapProfiler.enable');
   await call('HeapProfiler.collectGarbage');
   await call('HeapProfiler.collectGarbage');
-  // Closing waits for us to be gone, so it must not be within our call.
+  // Closing waits for us to be gone, so it must not be within our call; `require` is there only within it.
   await call('Runtime.evaluate', {
-    expression: "setTimeout(() => require('node:inspector').close(), 100)",
+    expression: "setTimeout(require('node:inspector').close, 100)",
     includeCommandLineAPI: true,
   });
   socket.close();
