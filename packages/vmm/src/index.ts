@@ -2,6 +2,7 @@
 export * from './driver.js';
 export type { FakeDriverOptions, FakeStep } from './fake/fake-driver.js';
 export { createFakeDriver } from './fake/fake-driver.js';
+export { type ProcessStat, parseProcessStat } from './process/process-identity.js';
 export type { QemuDriverOptions } from './qemu/describe-host.js';
 export { createQemuDriver } from './qemu/qemu-driver.js';
 export { readTemplate } from './template-files.js';

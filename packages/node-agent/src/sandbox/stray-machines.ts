@@ -3,6 +3,7 @@
  * record, but its arguments name its folder below ours. Used when the node agent starts.
  */
 import { readdir, readFile } from 'node:fs/promises';
+import { parseProcessStat } from '@sandlot/vmm';
 
 const killWaitMs = 5_000;
 /** Most processes between a sandbox's own and its machine: the fake driver has two. */
@@ -45,10 +46,9 @@ export async function killStrayMachines(
 async function ancestorsOf(pid: number): Promise<number[]> {
   const found: number[] = [];
   for (let at = pid; found.length < maxWrappers; ) {
-    const stat = await readFile(`/proc/${at}/stat`, 'latin1').catch(() => '');
-    // The name before it may hold anything (proc_pid_stat(5)).
-    at = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
-    if (!(at > 1) || at === process.pid) break;
+    const stat = parseProcessStat(await readFile(`/proc/${at}/stat`, 'latin1').catch(() => ''));
+    if (!stat || stat.parentPid <= 1 || stat.parentPid === process.pid) break;
+    at = stat.parentPid;
     found.push(at);
   }
   return found;

@@ -30,6 +30,7 @@ describe('parseProcessStat', () => {
             pid,
             command,
             state: 'S',
+            parentPid: 0,
             startTicks: ticks,
           });
         },
@@ -45,7 +46,7 @@ describe('parseProcessStat', () => {
 
   it('reads our own line as the kernel writes it', () => {
     const stat = parseProcessStat(readFileSync('/proc/self/stat', 'latin1'));
-    expect(stat).toMatchObject({ pid: process.pid });
+    expect(stat).toMatchObject({ pid: process.pid, parentPid: process.ppid });
     expect(stat!.startTicks).toBeGreaterThan(0);
   });
 });

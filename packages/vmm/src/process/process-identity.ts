@@ -19,6 +19,7 @@ export interface ProcessStat {
   command: string;
   /** One letter, see proc(5). */
   state: string;
+  parentPid: number;
   startTicks: number;
 }
 
@@ -36,12 +37,13 @@ export function parseProcessStat(text: string): ProcessStat | undefined {
     .trim()
     .split(' ');
   const state = fields[0];
-  // Field 22 of proc(5); the state is field 3.
+  // Fields 4 and 22 of proc(5); the state is field 3.
+  const parentPid = Number(fields[1]);
   const startTicks = Number(fields[19]);
   if (!Number.isInteger(pid) || !state || fields[19] === undefined || !Number.isInteger(startTicks)) {
     return undefined;
   }
-  return { pid, command: text.slice(open + 1, close), state, startTicks };
+  return { pid, command: text.slice(open + 1, close), state, parentPid, startTicks };
 }
 
 /** The process that has this pid now; undefined if there is none, or only its corpse. */

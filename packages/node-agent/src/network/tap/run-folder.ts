@@ -6,6 +6,7 @@
 import { mkdir, open, readFile, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { parseProcessStat } from '@sandlot/vmm';
 import { NetworkError } from '../contract.js';
 
 /** Default folder of what instances share. */
@@ -85,9 +86,7 @@ async function isAbandoned(path: string): Promise<boolean> {
 
 async function readStartTime(pid: number): Promise<string | undefined> {
   try {
-    const text = await readFile(`/proc/${pid}/stat`, 'utf8');
-    // The second field, the command, may hold blanks and parentheses.
-    return text.slice(text.lastIndexOf(')') + 2).split(' ')[19];
+    return parseProcessStat(await readFile(`/proc/${pid}/stat`, 'latin1'))?.startTicks.toString();
   } catch {
     return undefined;
   }
