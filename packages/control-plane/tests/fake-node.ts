@@ -3,6 +3,7 @@
  * unix socket, with everything about it under the test's control. It can be stopped and started
  * again with what it knows kept, as the real one does.
  */
+import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { EgressPolicy, NodeInfo, NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
@@ -273,4 +274,25 @@ async function json(request: IncomingMessage): Promise<unknown> {
   const chunks: Buffer[] = [];
   for await (const chunk of request) chunks.push(chunk as Buffer);
   return JSON.parse(Buffer.concat(chunks).toString('utf8'));
+}
+
+/** An answer of random bytes that is written as fast as its reader takes it. */
+export class LargeAnswer {
+  /** Bytes written so far. */
+  produced = 0;
+  readonly #chunk = randomBytes(1024 * 1024);
+
+  constructor(readonly total: number) {}
+
+  sendTo(outgoing: ServerResponse): void {
+    outgoing.writeHead(200, { 'content-length': String(this.total) });
+    const more = (): void => {
+      while (this.produced < this.total) {
+        this.produced += this.#chunk.length;
+        if (!outgoing.write(this.#chunk)) return void outgoing.once('drain', more);
+      }
+      outgoing.end();
+    };
+    more();
+  }
 }

@@ -3,6 +3,7 @@ import { Agent, type IncomingMessage, request, type ServerResponse } from 'node:
 import { connect } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { LargeAnswer } from './fake-node.js';
 import { send, World } from './world.js';
 
 let world: World;
@@ -161,25 +162,16 @@ it('an answer that the node breaks off is broken off, not ended', async () => {
 
 it('a slow reader holds the sender back instead of filling memory', async () => {
   const total = 256 * 1024 * 1024;
-  const chunk = randomBytes(1024 * 1024);
-  let produced = 0;
+  const large = new LargeAnswer(total);
   world.node.gateway = (_incoming, outgoing) => {
-    outgoing.writeHead(200, { 'content-length': String(total) });
-    const more = () => {
-      while (produced < total) {
-        produced += chunk.length;
-        if (!outgoing.write(chunk)) return void outgoing.once('drain', more);
-      }
-      outgoing.end();
-    };
-    more();
+    large.sendTo(outgoing);
   };
   const before = process.memoryUsage.rss();
   const sent = request(`${world.address}/gw/u/s/download`, { agent: false });
   const answer = await new Promise<IncomingMessage>((resolve) => sent.once('response', resolve).end());
   answer.pause();
   await pause(300);
-  expect(produced).toBeLessThan(32 * 1024 * 1024);
+  expect(large.produced).toBeLessThan(32 * 1024 * 1024);
   let received = 0;
   for await (const part of answer) received += (part as Buffer).length;
   expect(received).toBe(total);

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { LargeAnswer } from './fake-node.js';
 import { RawHttp2Client } from './raw-http2-client.js';
 import { TestAuthority } from './test-authority.js';
 import { send, World } from './world.js';
@@ -307,26 +308,17 @@ it('a slow reader holds the sender back, and its neighbours on the connection go
   timeout: 120_000,
 }, async () => {
   const total = 128 * 1024 * 1024;
-  const chunk = randomBytes(1024 * 1024);
-  let produced = 0;
+  const large = new LargeAnswer(total);
   world.node.gateway = (incoming, outgoing) => {
     if (!incoming.url?.endsWith('/download')) return void outgoing.end('ok');
-    outgoing.writeHead(200, { 'content-length': String(total) });
-    const more = () => {
-      while (produced < total) {
-        produced += chunk.length;
-        if (!outgoing.write(chunk)) return void outgoing.once('drain', more);
-      }
-      outgoing.end();
-    };
-    more();
+    large.sendTo(outgoing);
   };
   const session = open();
   const before = process.memoryUsage.rss();
   const stream = session.request({ ':path': '/gw/u/s/download' });
   await once(stream, 'response');
   await pause(500);
-  expect(produced).toBeLessThan(16 * 1024 * 1024);
+  expect(large.produced).toBeLessThan(16 * 1024 * 1024);
   expect((await finish(session.request({ ':path': '/gw/u/s/exec' }))).text).toBe('ok');
   let received = 0;
   for await (const part of stream) received += (part as Buffer).length;
