@@ -18,6 +18,7 @@ export function nodeSpec(record: SandboxRecord, secrets: Record<string, string>)
     env: request.environmentVars,
     secrets,
     ...startCommand(record),
+    ...(request.init ? { init: true } : {}),
     egress: record.egress,
     ...(record.deadlineAt === null ? {} : { deadlineUnixMs: record.deadlineAt }),
     ...(request.idleTimeoutMinutes === null ? {} : { idleTimeoutMs: request.idleTimeoutMinutes * 60_000 }),

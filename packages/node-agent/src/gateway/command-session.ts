@@ -26,7 +26,7 @@ import {
   positionHeader,
   type StartRequest,
 } from '@sandlot/protocol';
-import { GuestUnreachableError } from '../guest/channel.js';
+import { GuestRebootedError, GuestUnreachableError } from '../guest/channel.js';
 import type { ExecStream } from '../guest/exec-stream.js';
 import { GuestCallError } from '../guest/guest-client.js';
 import type { Sandbox } from '../sandbox/sandbox.js';
@@ -314,8 +314,9 @@ function asConnectError(error: unknown): unknown {
     return new ConnectError(error.message, code, undefined, undefined, error);
   }
   if (error instanceof GuestUnreachableError) {
+    const rebooted = error instanceof GuestRebootedError;
     return new ConnectError(
-      `The sandbox did not answer: ${error.message}`,
+      rebooted ? error.message : `The sandbox did not answer: ${error.message}`,
       Code.Unavailable,
       undefined,
       undefined,
