@@ -1,6 +1,7 @@
 import { ImageError } from '@sandlot/images';
 import { MachineEndedError } from '@sandlot/vmm';
 import { expect, it } from 'vitest';
+import { GuestCallError } from '../guest/guest-client.js';
 import { causeOfMachineEnd, causeOfStartError } from './end-reasons.js';
 
 it('tells an image that cannot be had from one that cannot be used, and from a host without room', () => {
@@ -25,4 +26,13 @@ it('tells a guest without memory from one with another panic', () => {
   const reasonOf = (detail: string) => causeOfMachineEnd({ cause: 'guest-panic', detail }).reason;
   expect(reasonOf('Kernel panic - not syncing: System is deadlocked on memory')).toBe('OOM_KILLED');
   expect(reasonOf('Kernel panic - not syncing: Attempted to kill init!')).toBe('GUEST_PANIC');
+});
+
+it('tells an image without an init as such', () => {
+  const cause = causeOfStartError(
+    new GuestCallError(422, 'ENOINIT', 'the image has no init at /sbin/init: No such file or directory'),
+    'my/image',
+  );
+  expect(cause.reason).toBe('INIT_NOT_FOUND');
+  expect(cause.message).toMatch(/my\/image.*\/sbin\/init.*without init/);
 });
