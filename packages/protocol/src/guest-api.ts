@@ -28,6 +28,7 @@
  * | GET /tar?path= | | a tar stream of what the path names, names relative to it |
  * | PUT /tar?path= | tar stream | {@link FileWritten}; unpacked below path, which is made; never outside it |
  * | POST /connect?port= | bytes both ways | the stream is a TCP connection to 127.0.0.1:port in the guest; 502 refused |
+ * | POST /views | {@link GuestView} | `{id, madeMs}`; made, or found made; 400 naming a path that does not exist |
  * | POST /freeze, POST /thaw | | `{}`; FIFREEZE and FITHAW of the root |
  * | POST /fixups | {@link GuestFixups} | `{}` |
  * | POST /warm | | `{}`; runs code paths that a restore will need, before a template is saved |
@@ -97,6 +98,15 @@ export const attachmentHeader = 'sandlot-attachment';
 /** Header of the answer: the {@link ExecPosition} where its output begins, in the form of a query. */
 export const positionHeader = 'sandlot-position';
 
+/** What a command sees of the machine. */
+export interface GuestView {
+  strength: 'mask' | 'sealed';
+  hide?: string[];
+  readonly?: string[];
+  privateTmp?: boolean;
+  network?: 'own' | 'none' | 'machine';
+}
+
 /** One command to run. */
 export interface ExecStart {
   /** Program and arguments. The program is looked up in PATH of the command's environment. `["@agent-probe"]` runs the agent's own binary, which does nothing and exits 0. */
@@ -122,6 +132,8 @@ export interface ExecStart {
   sessionId?: string;
   /** Run this with `/bin/bash` if the image has it and else `/bin/sh`: replaces argv[0] when that does not exist. Only for argv `[/bin/bash, -c, …]`. */
   shellFallback?: boolean;
+  /** Absent: outside of any view. One that was not made yet is made. */
+  view?: GuestView;
 }
 
 /** First answer frame. `pid` is 0 when the command could not be run. */
@@ -156,6 +168,8 @@ export interface ExecInfo {
   cwd?: string;
   /** Given as sessionId at its start. */
   session: boolean;
+  /** It acts in a view. */
+  view?: true;
   /** Present once it has ended. */
   end?: ExecEnd;
 }

@@ -19,3 +19,4 @@ export * from './sandbox-batch.js';
 export * from './schema.js';
 export * from './system.js';
 export * from './version.js';
+export * from './view.js';
