@@ -14,6 +14,8 @@ import {
   type GuestHealth,
   type GuestInit,
   type GuestInitResult,
+  type GuestView,
+  type GuestViewMade,
 } from '@sandlot/protocol';
 import type { GuestPorts } from '@sandlot/vmm';
 import { GuestChannel, GuestUnreachableError } from './channel.js';
@@ -84,6 +86,11 @@ export class GuestClient {
 
   startCommand(spec: ExecStart): Promise<{ pid: number }> {
     return this.#json('POST', '/start-command', spec);
+  }
+
+  /** Makes a view before its first command needs it. Throws {@link GuestCallError} 400 for a path that does not exist. */
+  makeView(view: GuestView): Promise<GuestViewMade> {
+    return this.#json('POST', '/views', view);
   }
 
   /** Starts a command; its stream carries everything else. */
