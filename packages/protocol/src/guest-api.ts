@@ -21,6 +21,7 @@
  * | POST /exec/{id}/signal?signal=15&signalId= | | `{}`; to the whole process group; a known signalId is not applied again |
  * | POST /exec/{id}/resize?cols=&rows= | | `{}` |
  * | POST /start-command | {@link ExecStart} without stdin and pty | `{pid}`; the exec has the id `start-command`, is retained until the machine ends, and keeps the newest 1 MiB of output |
+ * | POST /views | {@link GuestView} | {@link GuestViewMade}; makes the view now, or finds it; 400 names a path that does not exist |
  * | PUT /files?path=&mode=0644 | bytes | {@link FileWritten}; parents are made; replaces atomically (temporary file beside it, then rename; a symlink as last part is followed) |
  * | GET /files?path=&offset=&length= | | bytes; headers `sandlot-file-size`, `sandlot-file-offset`; a negative offset counts from the end |
  * | GET /stat?path= | | {@link FileStat} |
@@ -28,7 +29,6 @@
  * | GET /tar?path= | | a tar stream of what the path names, names relative to it |
  * | PUT /tar?path= | tar stream | {@link FileWritten}; unpacked below path, which is made; never outside it |
  * | POST /connect?port= | bytes both ways | the stream is a TCP connection to 127.0.0.1:port in the guest; 502 refused |
- * | POST /views | {@link GuestView} | `{id, madeMs}`; made, or found made; 400 naming a path that does not exist |
  * | POST /freeze, POST /thaw | | `{}`; FIFREEZE and FITHAW of the root |
  * | POST /fixups | {@link GuestFixups} | `{}` |
  * | POST /warm | | `{}`; runs code paths that a restore will need, before a template is saved |
@@ -98,13 +98,30 @@ export const attachmentHeader = 'sandlot-attachment';
 /** Header of the answer: the {@link ExecPosition} where its output begins, in the form of a query. */
 export const positionHeader = 'sandlot-position';
 
-/** What a command sees of the machine. */
+/**
+ * What a command can see of its machine. Equal views (in any order, with repetitions) are one view of the machine: the
+ * same processes, `/run` and private `/tmp`. It is made at its first use and kept; a machine has at
+ * most sixteen. See docs/views.md.
+ */
 export interface GuestView {
+  /** `mask`: a mount namespace, which root inside can undo. `sealed`: root inside has no way back. */
   strength: 'mask' | 'sealed';
+  /** Absolute normalised paths that must exist: folders look empty, files too. */
   hide?: string[];
+  /** The same, that cannot be written. */
   readonly?: string[];
+  /** `/tmp` and `/var/tmp` of its own, in memory. */
   privateTmp?: boolean;
+  /** Sealed: `own` (the default; the machine is 10.0.3.1 there) or `none` (loopback alone). Mask: `machine`, its only choice. */
   network?: 'own' | 'none' | 'machine';
+}
+
+/** Answer of `POST /views`. */
+export interface GuestViewMade {
+  /** Name of the view in this machine. */
+  id: string;
+  /** Milliseconds that making it took, now or before. */
+  madeMs: number;
 }
 
 /** One command to run. */
@@ -132,11 +149,11 @@ export interface ExecStart {
   sessionId?: string;
   /** Run this with `/bin/bash` if the image has it and else `/bin/sh`: replaces argv[0] when that does not exist. Only for argv `[/bin/bash, -c, …]`. */
   shellFallback?: boolean;
-  /** Absent: outside of any view. One that was not made yet is made. */
+  /** Run it in this view. One that cannot be made is exit 126 with a line on stderr. */
   view?: GuestView;
 }
 
-/** First answer frame. `pid` is 0 when the command could not be run. */
+/** First answer frame. `pid` is 0 when the command could not be run; it is the machine's pid, also in a view. */
 export interface ExecStarted {
   id: string;
   pid: number;
@@ -156,8 +173,10 @@ export interface ExecEnd {
   timedOut: boolean;
   /** Output that the client of this stream did not get, because nobody was attached for too long. */
   droppedBytes: number;
-  /** Why it could not be run, for a person. */
+  /** Why it could not be run, or that its view was ended, for a person. */
   error?: string;
+  /** The sealed view that it ran in was ended under it, as by `reboot` inside. The next command makes it anew. */
+  viewEnded?: boolean;
 }
 
 /** An exec in `GET /exec`. */
@@ -168,7 +187,7 @@ export interface ExecInfo {
   cwd?: string;
   /** Given as sessionId at its start. */
   session: boolean;
-  /** It acts in a view. */
+  /** It runs in a view. */
   view?: true;
   /** Present once it has ended. */
   end?: ExecEnd;

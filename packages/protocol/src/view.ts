@@ -46,6 +46,12 @@ export function viewIssues(view: View, param: string): SchemaIssue[] {
   const issues: SchemaIssue[] = [];
   if (view.strength === 'none' && Object.keys(view).some((name) => name !== 'strength'))
     issues.push({ param, details: 'With strength "none", outside of any view, it must hold nothing else.' });
+  const networks = view.strength === 'mask' ? ['machine'] : ['own', 'none'];
+  if (view.strength !== 'none' && view.network !== undefined && !networks.includes(view.network))
+    issues.push({
+      param: `${param}.network`,
+      details: `With strength "${view.strength ?? 'sealed'}" it must be ${networks.join(' or ')}.`,
+    });
   for (const list of ['hide', 'readonly'] as const) {
     const paths = view[list] ?? [];
     const twice = paths.find((path, at) => paths.indexOf(path) !== at);
@@ -72,6 +78,8 @@ export function isSameView(left: GuestView, right: GuestView): boolean {
   return canonical(left) === canonical(right);
 }
 
-function canonical({ strength, hide = [], readonly = [], privateTmp = false, network }: GuestView): string {
+function canonical(view: GuestView): string {
+  const { strength, hide = [], readonly = [], privateTmp = false } = view;
+  const network = view.network ?? (strength === 'sealed' ? 'own' : 'machine');
   return JSON.stringify([strength, [...hide].sort(), [...readonly].sort(), privateTmp, network]);
 }

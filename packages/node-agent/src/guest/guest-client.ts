@@ -15,6 +15,7 @@ import {
   type GuestInit,
   type GuestInitResult,
   type GuestView,
+  type GuestViewMade,
 } from '@sandlot/protocol';
 import type { GuestPorts } from '@sandlot/vmm';
 import { GuestChannel, GuestUnreachableError } from './channel.js';
@@ -85,13 +86,13 @@ export class GuestClient {
     return this.#json('POST', '/init', init, signal, 120_000);
   }
 
-  /** Makes a view, or finds it made. Throws {@link GuestCallError} 400 for a path that does not exist. */
-  makeView(view: GuestView, signal?: AbortSignal): Promise<{ id: string; madeMs: number }> {
-    return this.#json('POST', '/views', view, signal, viewTimeoutMs);
-  }
-
   startCommand(spec: ExecStart): Promise<{ pid: number }> {
     return this.#json('POST', '/start-command', spec);
+  }
+
+  /** Makes a view before its first command needs it. Throws {@link GuestCallError} 400 for a path that does not exist. */
+  makeView(view: GuestView, signal?: AbortSignal): Promise<GuestViewMade> {
+    return this.#json('POST', '/views', view, signal, viewTimeoutMs);
   }
 
   /** Starts a command; its stream carries everything else. */
