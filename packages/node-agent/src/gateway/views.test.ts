@@ -125,7 +125,10 @@ function service(token: string): Client<typeof CommandSession> {
   return createClient(CommandSession, transport);
 }
 
-type Start = Parameters<Client<typeof CommandSession>['start']>[0];
+interface Start {
+  sessionUuid?: string;
+  view?: { strength?: string; hide?: string[]; readonly?: string[]; privateTmp?: boolean; network?: string };
+}
 
 /** Runs a command to its end; the name of the code of a failure. */
 async function start(token: string, request: Start = {}): Promise<string> {
