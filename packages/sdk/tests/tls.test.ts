@@ -35,8 +35,8 @@ async function ask(server: Server): Promise<{ message: string; connections: numb
 }
 
 function serverWith(names: string): Server {
-  const { cert, key } = authority.issue('server', names);
-  return createServer({ cert: readFileSync(cert), key: readFileSync(key) }, (_request, response) =>
+  const { certPath, keyPath } = authority.issue('server', names);
+  return createServer({ cert: readFileSync(certPath), key: readFileSync(keyPath) }, (_request, response) =>
     response.end('{}'),
   );
 }
