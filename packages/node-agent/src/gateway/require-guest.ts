@@ -6,6 +6,7 @@ import { GatewayError } from './failures.js';
 /** @throws GatewayError 409 */
 export function requireGuest(sandbox: Sandbox): GuestClient {
   const { guest } = sandbox;
-  if (!guest) throw new GatewayError(409, 'sandbox_not_running', `The sandbox is ${sandbox.report.state}.`);
+  const state = sandbox.isRebooting ? 'rebooting' : sandbox.report.state;
+  if (!guest) throw new GatewayError(409, 'sandbox_not_running', `The sandbox is ${state}.`);
   return guest;
 }
