@@ -16,6 +16,7 @@ use crate::channel::virtio;
 use crate::exec::cgroup::Cgroups;
 use crate::exec::reaper;
 use crate::place::Place;
+use crate::view::pins;
 use crate::{log, runtime};
 
 /// A small file system of the agent's own.
@@ -30,6 +31,7 @@ pub fn run() -> io::Result<()> {
     reaper::block_sigchld();
     modules::load_listed();
     report("mount the rest", mounts::mount_rest());
+    report("make a place for pins", pins::make_place());
     report("mount the module disk", modules::mount_disk());
     report("make device nodes", devices::make_nodes());
     report("set limits", system::set_limits());
