@@ -46,6 +46,8 @@ export interface GuestFile {
 
 /** How long a small call may take, ms. A guest under load on a software-emulated CPU is slow, not dead. */
 const callTimeoutMs = 30_000;
+/** How long the making of a view may take, ms: modules are loaded, a network is made. */
+const viewTimeoutMs = 120_000;
 /** Largest JSON answer that is read, bytes. */
 const answerLimitBytes = 16 * 1024 * 1024;
 
@@ -89,8 +91,8 @@ export class GuestClient {
   }
 
   /** Makes a view before its first command needs it. Throws {@link GuestCallError} 400 for a path that does not exist. */
-  makeView(view: GuestView): Promise<GuestViewMade> {
-    return this.#json('POST', '/views', view);
+  makeView(view: GuestView, signal?: AbortSignal): Promise<GuestViewMade> {
+    return this.#json('POST', '/views', view, signal, viewTimeoutMs);
   }
 
   /** Starts a command; its stream carries everything else. */
@@ -117,14 +119,6 @@ export class GuestClient {
 
   listExecs(): Promise<{ sessions: ExecInfo[] }> {
     return this.#json('GET', '/exec');
-  }
-
-  /** The session that has this pid now, running or retained. */
-  async findExecByPid(pid: number): Promise<ExecInfo | undefined> {
-    const { sessions } = await this.listExecs();
-    return (
-      sessions.find((info) => info.pid === pid && !info.end) ?? sessions.find((info) => info.pid === pid)
-    );
   }
 
   async sendInput(

@@ -2,6 +2,7 @@
 import { ImageError } from '@sandlot/images';
 import type { EndReason } from '@sandlot/protocol';
 import { type MachineEnd, MachineEndedError } from '@sandlot/vmm';
+import { ViewRefusedError } from './view-refused.js';
 
 /** A reason and its sentence. */
 export interface EndCause {
@@ -64,6 +65,7 @@ const pullCodes = new Set([
 export function causeOfStartError(error: unknown, image: string): EndCause {
   if (error instanceof MachineEndedError) return causeOfMachineEnd(error.end);
   const message = error instanceof Error ? error.message : String(error);
+  if (error instanceof ViewRefusedError) return { reason: 'VIEW_INVALID', message };
   if (!(error instanceof ImageError))
     return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };
   // The store speaks of layers and registries; the user knows the image.

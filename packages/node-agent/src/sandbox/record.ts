@@ -22,6 +22,8 @@ export interface SandboxRecord {
   shell?: string;
   /** The start command runs and its output is to be followed. */
   startCommandRuns?: boolean;
+  /** Sessions that were started in another view than the default one. */
+  sessionsElsewhere?: string[];
 }
 
 /**

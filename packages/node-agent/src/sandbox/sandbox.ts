@@ -13,6 +13,7 @@ import type { Logger } from 'pino';
 import { GuestClient } from '../guest/guest-client.js';
 import { Activity } from './activity.js';
 import { causeOfMachineEnd, causeOfStartError, type EndCause } from './end-reasons.js';
+import { ExecViews } from './exec-views.js';
 import type { SandboxRecord } from './record.js';
 import { readStartLog, StartLog } from './start-log.js';
 import { type StartedParts, type StartParts, type StartProgress, startSandbox } from './start-steps.js';
@@ -26,6 +27,8 @@ const logTailBytes = 64 * 1024;
 /** One sandbox. */
 export class Sandbox {
   readonly activity: Activity;
+  /** Which of its execs act in its default view. */
+  readonly views: ExecViews;
   readonly #abort = new AbortController();
   readonly #undo = new UndoStack();
   readonly #log: Logger;
@@ -47,6 +50,14 @@ export class Sandbox {
   ) {
     this.activity = new Activity(record.report.lastActivityUnixMs);
     this.#log = log.child({ sandbox: record.spec.sandboxId });
+    this.views = new ExecViews(
+      record.sessionsElsewhere ?? [],
+      async (sessionsElsewhere) => {
+        record.sessionsElsewhere = sessionsElsewhere;
+        await this.#save();
+      },
+      async () => (await this.guest?.listExecs()) ?? { sessions: [] },
+    );
   }
 
   get id(): string {

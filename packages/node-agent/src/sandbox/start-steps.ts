@@ -9,7 +9,7 @@
  * | network | a namespace with the policy in force | removing it |
  * | restore | the machine, its overlay and sockets | ending it, removing its folder |
  * | mount | root mounted, clock, entropy, names set in the guest | the machine's end |
- * | ready | the start command runs | the machine's end |
+ * | ready | the default view, then the start command runs | the machine's end |
  *
  * If we die between two of them: the record names what was made; `Sandboxes.open` undoes it and
  * starts again. A machine that was started but is not yet in the record is found by its folder.
@@ -22,13 +22,14 @@ import { type DiskFit, fitDisk, type ImageStore, type RootfsHold } from '@sandlo
 import type { ExecStart, GuestInit, GuestInitResult, NodeSandboxSpec, StartStage } from '@sandlot/protocol';
 import { type Machine, MachineEndedError, type VmmDriver } from '@sandlot/vmm';
 import { GuestUnreachableError } from '../guest/channel.js';
-import { GuestClient } from '../guest/guest-client.js';
+import { GuestCallError, GuestClient } from '../guest/guest-client.js';
 import { guestAddresses, type Networks, type SandboxNetwork } from '../network/network.js';
 import type { TemplateStore } from '../templates/template-store.js';
 import type { CpuLimits } from './cpu-limits.js';
 import type { RecordFolder, SandboxRecord } from './record.js';
 import type { Semaphore } from './semaphore.js';
 import type { UndoStack } from './undo-stack.js';
+import { ViewRefusedError } from './view-refused.js';
 
 /** What the steps work with: the node's parts. */
 export interface StartParts {
@@ -127,6 +128,7 @@ export async function startSandbox(
       await timed('mount', progress, () => initGuest(spec, hold, disk, guest, progress, signal));
       await timed('ready', progress, async () => {
         await policy;
+        await makeView(spec, guest, signal);
         await runStartCommand(spec, hold, guest, progress);
       });
     });
@@ -216,6 +218,20 @@ async function initGuest(
     progress.warn(
       'The image has neither /bin/bash nor /bin/sh: commands need a full path and no shell syntax.',
     );
+  }
+}
+
+/**
+ * Before the start command, so that what must exist is what the image brings, and a start is refused or not by that
+ * alone. The start command itself is its owner's service: it acts outside.
+ */
+async function makeView(spec: NodeSandboxSpec, guest: GuestClient, signal: AbortSignal): Promise<void> {
+  if (!spec.view) return;
+  try {
+    await guest.makeView(spec.view, signal);
+  } catch (error) {
+    if (error instanceof GuestCallError && error.status === 400) throw new ViewRefusedError(error);
+    throw error;
   }
 }
 
