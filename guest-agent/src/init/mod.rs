@@ -5,7 +5,7 @@ mod base64;
 mod clock;
 pub mod contract;
 mod names;
-mod root;
+pub mod root;
 
 use std::io;
 use std::os::fd::OwnedFd;
