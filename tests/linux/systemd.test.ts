@@ -7,7 +7,7 @@ import { TestNode } from '../driver/test-node.js';
 import type { TestSandbox } from '../driver/test-sandbox.js';
 
 // systemd takes half a minute to come up in an emulated machine, several times that on a busy host.
-vi.setConfig({ testTimeout: 400_000, hookTimeout: 900_000 });
+vi.setConfig({ testTimeout: 500_000, hookTimeout: 900_000 });
 
 const image = 'debian/systemd:1';
 const packages = [
@@ -35,10 +35,10 @@ async function systemState(box: TestSandbox): Promise<string> {
     'systemd is up',
     async () => {
       state = (await box.sh('systemctl is-system-running', { timeoutMs: 120_000 })).stdout.trim();
-      return !['', 'initializing', 'starting', 'offline'].includes(state);
+      return !['', 'unknown', 'initializing', 'starting', 'offline'].includes(state);
     },
-    240_000,
-    1_000,
+    350_000,
+    2_000,
   );
   return state;
 }
@@ -116,10 +116,10 @@ systemctl daemon-reload && systemctl start tick.timer`,
   });
 
   it('lets the kernel kill the right process for want of memory', async () => {
-    const end = await box.run(['/bin/sh', '-c', 'x=$(tail -c 3G /dev/zero); echo survived'], {
+    const end = await box.run(['dd', 'if=/dev/zero', 'of=/dev/null', 'bs=900M', 'count=1'], {
       timeoutMs: 200_000,
     });
-    expect(end.oomKilled).toBe(true);
+    expect(end).toMatchObject({ oomKilled: true, exitCode: 137 });
     expect(await box.out('systemctl is-active ssh dbus')).toBe('active\nactive');
   });
 
