@@ -32,12 +32,25 @@ impl Pty {
             OwnedFd::from_raw_fd(os::check(libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags))?)
         };
         resize(&master, size)?;
+        edit_by_characters(&slave)?;
         if let Some(uid) = owner {
             // SAFETY: plain system call; the group stays the tty group of devpts.
             os::check(unsafe { libc::fchown(slave.as_raw_fd(), uid, u32::MAX) })?;
         }
         Ok(Pty { master, slave })
     }
+}
+
+/// In line mode the erase key takes a whole UTF-8 character away, as on every terminal of today.
+fn edit_by_characters(terminal: &impl AsRawFd) -> io::Result<()> {
+    // SAFETY: termios is plain data, filled by the first call and read by the second.
+    unsafe {
+        let mut settings: libc::termios = std::mem::zeroed();
+        os::check(libc::tcgetattr(terminal.as_raw_fd(), &mut settings))?;
+        settings.c_iflag |= libc::IUTF8;
+        os::check(libc::tcsetattr(terminal.as_raw_fd(), libc::TCSANOW, &settings))?;
+    }
+    Ok(())
 }
 
 /// Changes the size; the kernel tells the foreground programs by SIGWINCH.

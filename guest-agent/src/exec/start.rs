@@ -15,6 +15,7 @@ use super::cgroup::ExecCgroup;
 use super::child::Step;
 use super::command::{Exec, NewExec};
 use super::contract::{ExecEnd, ExecStart};
+use super::environment::Environment;
 use super::frame::kind;
 use super::input::Input;
 use super::lookup;
@@ -30,10 +31,11 @@ use crate::view::View;
 
 /// As argv alone: run the agent's own binary, which does nothing.
 pub const PROBE: &str = "@agent-probe";
-const BASH: &str = "/bin/bash";
-const SH: &str = "/bin/sh";
 /// TERM of a terminal when nobody set one.
 const DEFAULT_TERM: &str = "xterm";
+/// LANG of a terminal when nobody set a locale and the image has this one, as a login on Debian has it.
+const DEFAULT_LANG: &str = "C.UTF-8";
+const DEFAULT_LANG_FOLDERS: [&str; 2] = ["/usr/lib/locale/C.utf8", "/usr/lib/locale/C.UTF-8"];
 /// Largest delay tokio's clock takes without saturating in surprising ways: a year.
 const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -151,14 +153,15 @@ fn make_plan(agent: &Rc<Agent>, spec: &ExecStart, view: Option<Rc<View>>) -> Res
     environment.set_default("HOME", &home);
     if spec.pty.is_some() {
         environment.set_default("TERM", DEFAULT_TERM);
+        set_terminal_locale(&mut environment, |folder| Path::new(folder).exists());
     }
     let program = if program == PROBE && argv.len() == 1 && view.is_none() {
         Program::Own
     } else {
-        if spec.shell_fallback && program == BASH && !Path::new(BASH).exists() {
-            argv[0] = SH.to_string();
-        }
         let path = environment.get("PATH").unwrap_or(lookup::DEFAULT_PATH);
+        if spec.shell_fallback && program == lookup::BASH {
+            argv[0] = lookup::shell(path, Path::exists).unwrap_or_else(|| lookup::SH.to_string());
+        }
         // What is there in a view only the command itself can see.
         let files =
             lookup::candidates(&argv[0], path, |file| view.is_some() || std::fs::metadata(file).is_ok());
@@ -184,6 +187,14 @@ fn make_plan(agent: &Rc<Agent>, spec: &ExecStart, view: Option<Rc<View>>) -> Res
         },
         view,
     })
+}
+
+/// Without it, programs on a terminal take every byte for a character of its own.
+fn set_terminal_locale(environment: &mut Environment, exists: impl Fn(&str) -> bool) {
+    let is_set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().any(|name| environment.get(name).is_some());
+    if !is_set && DEFAULT_LANG_FOLDERS.into_iter().any(exists) {
+        environment.set("LANG", DEFAULT_LANG);
+    }
 }
 
 /// Outside a machine users are ignored: the agent may not be root there.
@@ -290,5 +301,26 @@ fn open_streams(birth: &mut NewExec, streams: Streams) -> io::Result<Outputs> {
             birth.terminal = Some(Rc::new(master.try_clone()?));
             Ok(vec![(kind::PTY, readable(master)?)])
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_has_a_locale_that_the_image_has() {
+        let language = |variable: Option<&str>, has: bool| {
+            let mut environment = Environment::default();
+            if let Some(name) = variable {
+                environment.set(name, "de_DE.UTF-8");
+            }
+            set_terminal_locale(&mut environment, |folder| has && folder.ends_with("C.utf8"));
+            environment.get("LANG").map(str::to_string)
+        };
+        assert_eq!(language(None, true).as_deref(), Some(DEFAULT_LANG));
+        assert_eq!(language(None, false), None);
+        assert_eq!(language(Some("LC_ALL"), true), None);
+        assert_eq!(language(Some("LANG"), true).as_deref(), Some("de_DE.UTF-8"));
     }
 }

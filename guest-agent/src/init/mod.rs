@@ -21,6 +21,7 @@ use self::contract::{GuestFixups, GuestInit, GuestInitResult};
 use crate::agent::Agent;
 use crate::boot::{self, modules};
 use crate::exec::contract::ExecStart;
+use crate::exec::lookup;
 use crate::exec::start::{self, Life};
 use crate::http::answer::Done;
 use crate::http::body;
@@ -47,7 +48,7 @@ pub async fn post_init(agent: &Rc<Agent>, body: &mut RecvStream) -> Result<Guest
     let sandbox = sandbox_of(agent, &request);
     make_working_dir(agent, &sandbox.working_dir);
     agent.end_init(sandbox);
-    result.shell = find_shell().to_string();
+    result.shell = find_shell(agent);
     let begun = Instant::now();
     probe(agent).await?;
     result.probe_ms = milliseconds(begun);
@@ -173,8 +174,10 @@ fn make_working_dir(agent: &Agent, path: &str) {
     note("make the image's WORKDIR", std::fs::create_dir_all(agent.place.path(Path::new(path))));
 }
 
-fn find_shell() -> &'static str {
-    ["/bin/bash", "/bin/sh"].into_iter().find(|shell| Path::new(shell).exists()).unwrap_or("")
+fn find_shell(agent: &Agent) -> String {
+    let sandbox = agent.sandbox();
+    let path = sandbox.environment.get("PATH").unwrap_or(lookup::DEFAULT_PATH);
+    lookup::shell(path, Path::exists).unwrap_or_default()
 }
 
 /// A machine is ready only when a command has run in it.

@@ -147,7 +147,7 @@ export interface ExecStart {
    * when the stream closes.
    */
   sessionId?: string;
-  /** Run this with `/bin/bash` if the image has it and else `/bin/sh`: replaces argv[0] when that does not exist. Only for argv `[/bin/bash, -c, …]`. */
+  /** Run this with `/bin/bash`, `/bin/sh`, or bash or sh on its PATH, the first that exists. Only for argv `[/bin/bash, -c, …]`. */
   shellFallback?: boolean;
   /** Run it in this view. One that cannot be made is exit 126 with a line on stderr. */
   view?: GuestView;
@@ -245,7 +245,7 @@ export interface GuestInitResult {
   namesMs: number;
   /** The agent's own binary run as a process in the image's root. */
   probeMs: number;
-  /** `/bin/bash`, `/bin/sh`, or "" for an image without a shell. */
+  /** Path of the shell that commands of Prime run in; "" for an image without one. */
   shell: string;
 }
 

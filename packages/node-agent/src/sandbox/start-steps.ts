@@ -216,7 +216,7 @@ async function initGuest(
   await progress.save({ shell: result.shell });
   if (result.shell === '') {
     progress.warn(
-      'The image has neither /bin/bash nor /bin/sh: commands need a full path and no shell syntax.',
+      'The image has no shell, neither in /bin nor on its PATH: commands need a full path and no shell syntax.',
     );
   }
 }
