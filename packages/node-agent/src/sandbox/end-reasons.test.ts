@@ -1,6 +1,7 @@
 import { ImageError } from '@sandlot/images';
 import { MachineEndedError } from '@sandlot/vmm';
 import { expect, it } from 'vitest';
+import { GuestCallError } from '../guest/guest-client.js';
 import { causeOfMachineEnd, causeOfStartError } from './end-reasons.js';
 import { ViewRefusedError } from './view-refused.js';
 
@@ -32,4 +33,13 @@ it('a view that the guest would not make has a reason of its own, with the path'
   const cause = causeOfStartError(new ViewRefusedError(new Error('/srv/shop does not exist')), 'my/image');
   expect(cause.reason).toBe('VIEW_INVALID');
   expect(cause.message).toContain('/srv/shop does not exist. Its paths must exist in the image');
+});
+
+it('tells an image without an init as such', () => {
+  const cause = causeOfStartError(
+    new GuestCallError(422, 'ENOINIT', 'the image has no init at /sbin/init: No such file or directory'),
+    'my/image',
+  );
+  expect(cause.reason).toBe('INIT_NOT_FOUND');
+  expect(cause.message).toMatch(/my\/image.*\/sbin\/init.*without init/);
 });

@@ -1,6 +1,6 @@
 /** From how a machine or a start ended to what the user is told. Pure. Used by `sandbox.ts`. */
 import { ImageError } from '@sandlot/images';
-import type { EndReason } from '@sandlot/protocol';
+import type { EndReason, NodeSandboxSpec } from '@sandlot/protocol';
 import { type MachineEnd, MachineEndedError } from '@sandlot/vmm';
 import { GuestCallError } from '../guest/guest-client.js';
 import { ViewRefusedError } from './view-refused.js';
@@ -78,4 +78,17 @@ export function causeOfStartError(error: unknown, image: string): EndCause {
   const named = message.includes(image) ? message : `The image ${image} cannot be used: ${message}`;
   if (error.code === 'no-space') return { reason: 'START_FAILED', message: named };
   return { reason: pullCodes.has(error.code) ? 'IMAGE_PULL_FAILED' : 'IMAGE_INVALID', message: named };
+}
+
+/** Whether a sandbox that ended so has failed. */
+export function isFailure(reason: EndReason): boolean {
+  return !['DELETED', 'TIMEOUT', 'IDLE_TIMEOUT', 'GUEST_SHUTDOWN'].includes(reason);
+}
+
+/** Why a sandbox is ended by its own limits. */
+export function timeoutCause(reason: 'TIMEOUT' | 'IDLE_TIMEOUT', spec: NodeSandboxSpec): EndCause {
+  if (reason === 'TIMEOUT')
+    return { reason, message: 'The sandbox reached the end of its lifetime (timeout_minutes).' };
+  const minutes = Math.round((spec.idleTimeoutMs ?? 0) / 60_000);
+  return { reason, message: `The sandbox was not used for ${minutes} minutes (idle_timeout_minutes).` };
 }

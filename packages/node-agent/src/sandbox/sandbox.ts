@@ -8,13 +8,7 @@
  * network is on disk before the next step. If we die at any moment, `adopt` takes over from it.
  */
 import { rm } from 'node:fs/promises';
-import {
-  type EndReason,
-  endings,
-  type NodeSandboxSpec,
-  type SandboxReport,
-  type StartStage,
-} from '@sandlot/protocol';
+import { endings, type NodeSandboxSpec, type SandboxReport, type StartStage } from '@sandlot/protocol';
 import type { Machine, MachineEnd } from '@sandlot/vmm';
 import type { Logger } from 'pino';
 import { GuestRebootedError } from '../guest/channel.js';
@@ -22,7 +16,13 @@ import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
 import { Activity } from './activity.js';
 import { bootMachine } from './boot-machine.js';
-import { causeOfMachineEnd, causeOfStartError, type EndCause } from './end-reasons.js';
+import {
+  causeOfMachineEnd,
+  causeOfStartError,
+  type EndCause,
+  isFailure,
+  timeoutCause,
+} from './end-reasons.js';
 import { ExecViews } from './exec-views.js';
 import { firstPrograms } from './init-program.js';
 import { RebootLimit } from './reboot-limit.js';
@@ -417,15 +417,4 @@ export class Sandbox {
     this.#saving = this.#saving.then(write, write);
     return this.#saving;
   }
-}
-
-function isFailure(reason: EndReason): boolean {
-  return !['DELETED', 'TIMEOUT', 'IDLE_TIMEOUT', 'GUEST_SHUTDOWN'].includes(reason);
-}
-
-function timeoutCause(reason: 'TIMEOUT' | 'IDLE_TIMEOUT', spec: NodeSandboxSpec): EndCause {
-  if (reason === 'TIMEOUT')
-    return { reason, message: 'The sandbox reached the end of its lifetime (timeout_minutes).' };
-  const minutes = Math.round((spec.idleTimeoutMs ?? 0) / 60_000);
-  return { reason, message: `The sandbox was not used for ${minutes} minutes (idle_timeout_minutes).` };
 }
