@@ -111,6 +111,7 @@ impl Views {
         }
         let slot = self.free_slot()?;
         let stale = self.stale_card(slot);
+        let pinned = spec.paths().map(|path| self.count_pinned(path)).collect();
         let number = self.next.get() + 1;
         self.next.set(number);
         let made = making::make(
@@ -120,14 +121,13 @@ impl Views {
                 number,
                 slot,
                 stale_card: stale,
-                pinned: self.pinned.borrow().iter().cloned().collect(),
+                pinned,
                 first_sealed: !self.sealed_before.get(),
             },
         )
         .await?;
         self.sealed_before.set(self.sealed_before.get() || made.spec.is_sealed());
-        let paths = made.spec.hide.iter().chain(&made.spec.readonly);
-        self.pinned.borrow_mut().extend(paths.flat_map(|path| pins::entries_of(path)));
+        self.pinned.borrow_mut().extend(made.spec.paths().flat_map(|path| pins::entries_of(path)));
         let made = Rc::new(made);
         let mut ready = self.ready.borrow_mut();
         ready.retain(|view| {
@@ -139,6 +139,11 @@ impl Views {
         });
         ready.push(made.clone());
         Ok(made)
+    }
+
+    fn count_pinned(&self, path: &str) -> usize {
+        let pinned = self.pinned.borrow();
+        pins::entries_of(path).iter().take_while(|entry| pinned.contains(*entry)).count()
     }
 
     fn ready(&self, spec: &ViewSpec) -> Option<Rc<View>> {
