@@ -1,13 +1,15 @@
 // The story of README.md: a shop whose data an agent cannot see, although it is root. Needs a running server
-// (`make run`). Ends with 0 when every try in vain and the answer by HTTP were as they should be.
+// (`make run`). Ends with 0 when every try was in vain and the answer came by HTTP. Argument: `mask` for a view of that
+// strength, from which root finds a way.
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { AgentSandbox, Sandlot } from '@sandlot/sdk';
 
-/** The machine, seen from a view with a network of its own. */
-const machine = '10.0.3.1';
+const strength = process.argv[2] ?? 'sealed';
+/** The machine, seen from the view: a sealed one has a network of its own. */
+const machine = strength === 'sealed' ? '10.0.3.1' : '127.0.0.1';
 const file = '/srv/shop/orders.json';
 /** In this run's orders and nowhere else: whoever prints it has seen them. */
 const gift = `a lamp with the number ${randomBytes(8).toString('hex')}`;
@@ -66,10 +68,11 @@ async function ask(agent) {
 
 const client = connect();
 const sandbox = await client.sandboxes.create({
-  image: process.argv[2] ?? 'python:3.11-slim',
+  image: 'python:3.11-slim',
   name: 'hidden-shop',
+  memoryGiB: 0.5,
   startCommand: 'until [ -f /srv/shop/shop.py ]; do sleep 0.1; done; exec python3 /srv/shop/shop.py',
-  view: { hide: ['/srv'] },
+  view: { strength, hide: ['/srv'] },
 });
 let agent;
 try {
@@ -102,6 +105,9 @@ try {
   console.log(
     `${tries.length + 1} ways in vain, by HTTP the answer; the owner reads ${file} outside of the view`,
   );
+} catch (error) {
+  console.error(error instanceof Error ? error.message : error);
+  process.exitCode = 1;
 } finally {
   agent?.close();
   await sandbox.delete();

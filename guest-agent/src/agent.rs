@@ -47,6 +47,8 @@ pub struct Agent {
     pub abandoned_pipes: Cell<usize>,
     /// The root file system is frozen, by the `/freeze` with this number.
     pub freeze: Cell<Option<u64>>,
+    /// Init of the image that is to become process 1 with the next RESET: program and arguments.
+    pub next_init: RefCell<Option<Vec<String>>>,
     stage: RefCell<Stage>,
 }
 
@@ -62,6 +64,7 @@ impl Agent {
             views: Views::default(),
             abandoned_pipes: Cell::new(0),
             freeze: Cell::new(None),
+            next_init: RefCell::default(),
             stage: RefCell::new(Stage::Waiting),
         })
     }

@@ -12,8 +12,8 @@ import {
 } from '@sandlot/sdk';
 import type { TestNode } from './test-node.js';
 
-/** Longest start on an emulated machine, a template to build included. */
-const stateTimeoutMs = 90_000;
+/** Longest start on an emulated machine of a busy host, a template to build included. */
+const stateTimeoutMs = 240_000;
 
 /** A sandbox. Commands and files go through the SDK. */
 export class TestSandbox {

@@ -17,6 +17,7 @@ const flags: Readonly<Record<string, string>> = {
   name: '--name',
   entrypoint: '--entrypoint',
   view: '--view',
+  init: '--init',
 };
 
 /** `--cpu` for `cpu_cores`, `--env A` for `environment_vars.A`; a name that is not known comes back as it is. */

@@ -73,6 +73,23 @@ export const endings: Readonly<Record<EndReason, EndingRow>> = {
     errorType: null,
     message: 'It was shut down from inside.',
   },
+  INIT_NOT_FOUND: {
+    status: 'ERROR',
+    errorType: 'INIT_NOT_FOUND',
+    message:
+      'It was to be run by its image’s own init, and the image has none. Use an image with /sbin/init (Debian: systemd-sysv), or create it without init.',
+  },
+  REBOOT_LOOP: {
+    status: 'ERROR',
+    errorType: 'REBOOT_LOOP',
+    message: 'It rebooted more than ten times in five minutes. Look for what reboots it at its start.',
+  },
+  AGENT_KILLED: {
+    status: 'ERROR',
+    errorType: 'AGENT_KILLED',
+    message:
+      'Its guest agent was killed from inside (kill -9 -1 by root does that beside an init), so no command can reach it any more.',
+  },
   CAPACITY: {
     status: 'ERROR',
     errorType: 'CAPACITY',

@@ -198,6 +198,8 @@ export interface GuestHealth {
   version: string;
   /** False in a template: nothing is mounted yet. */
   initialised: boolean;
+  /** The agent's own process: 1, unless an init of the image is that. */
+  agentPid?: number;
   uptimeMs: number;
   memoryTotalBytes: number;
   memoryAvailableBytes: number;
@@ -236,6 +238,13 @@ export interface GuestInit {
   growRoot: boolean;
   /** Fraction of a CPU the sandbox may use, when it is not whole; 0 = no limit in the guest. */
   cpuLimit?: number;
+  /** The sandbox has rebooted: hostname, hosts and machine-id are what it has on its disk by now. */
+  rebooted?: boolean;
+  /**
+   * The image's init and its arguments. It becomes process 1 with the next RESET, which the agent beside it answers;
+   * `agentPid` is not 1 any more then. An image without it: 422 with code ENOINIT.
+   */
+  init?: string[];
 }
 
 /** Milliseconds that each part of init took in the guest. */
@@ -247,6 +256,8 @@ export interface GuestInitResult {
   probeMs: number;
   /** Path of the shell that commands of Prime run in; "" for an image without one. */
   shell: string;
+  /** Its name: of a rebooted one as its own /etc/hostname says. */
+  hostname?: string;
 }
 
 /** Redone after every restore of a snapshot of a sandbox (a fork, a resume). */

@@ -63,6 +63,8 @@ export interface NodeSandboxSpec {
   secrets: Record<string, string>;
   /** Absent: nothing is started. `entrypoint: true`: the image's ENTRYPOINT and CMD. */
   startCommand?: { argv: string[] } | { entrypoint: true };
+  /** The image's init becomes process 1; a start command that is an init means the same. Absent: the guest agent stays that. */
+  init?: boolean;
   egress: EgressPolicy;
   /** Ends the sandbox at this wall-clock time, ms since 1970; absent: never. */
   deadlineUnixMs?: number;
@@ -91,6 +93,9 @@ export type EndReason =
   | 'MACHINE_ENDED'
   | 'GUEST_PANIC'
   | 'GUEST_SHUTDOWN'
+  | 'INIT_NOT_FOUND'
+  | 'REBOOT_LOOP'
+  | 'AGENT_KILLED'
   | 'CAPACITY'
   | 'NODE_LOST';
 

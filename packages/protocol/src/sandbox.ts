@@ -57,6 +57,12 @@ export const CreateSandbox = Type.Object({
   entrypoint: Type.Optional(
     Type.Boolean({ description: "Addition: start the image's own ENTRYPOINT and CMD." }),
   ),
+  init: Type.Optional(
+    Type.Boolean({
+      description:
+        "Addition: the image's own /sbin/init becomes process 1. A start command that is an init (/sbin/init, /lib/systemd/systemd, …) means the same.",
+    }),
+  ),
   cpu_cores: Type.Optional(Type.Number({ minimum: 0.1, maximum: 16, default: 1 })),
   memory_gb: Type.Optional(Type.Number({ minimum: 0.1, maximum: 64, default: 2, description: 'GiB' })),
   disk_size_gb: Type.Optional(Type.Number({ minimum: 0.1, maximum: 1000, default: 10, description: 'GiB' })),
@@ -179,6 +185,7 @@ export const Sandbox = Type.Object({
   entrypoint: Type.Boolean({
     description: "Addition: the image's ENTRYPOINT and CMD are the start command.",
   }),
+  init: Type.Boolean({ description: "Addition: the image's own init was asked for as process 1." }),
   effective: EffectiveShape,
   generation: Type.Integer({ description: 'Addition.' }),
   nodeId: Nullable(Type.String({ description: 'Addition.' })),

@@ -12,6 +12,7 @@ import { noteWarnings, waitWithProgress } from './wait-with-progress.js';
 export interface CreateOptions extends ShapeOptions, ViewOptions, OutputOptions {
   startCommand?: string;
   entrypoint?: boolean;
+  init?: boolean;
   wait: boolean;
 }
 
@@ -35,6 +36,7 @@ export async function run(
   if (command.length > 0) create.startCommand = command;
   else if (options.startCommand !== undefined) create.startCommand = options.startCommand;
   else if (options.entrypoint) create.startCommand = { entrypoint: true };
+  if (options.init) create.init = true;
 
   await pullWithLogin(context, client, image, options.wait);
   const sandbox = await client.sandboxes.create(create);

@@ -32,6 +32,7 @@ export function describe(info: SandboxInfo): string {
     ['asked for', `${info.cpuCores} CPU, ${info.memoryGB} GiB memory, ${info.diskSizeGB} GiB disk`],
     ['got', effective.join(', ')],
     ['start command', commandText(info)],
+    ['process 1', info.init ? "the image's init" : undefined],
     ['exit code', info.exitCode],
     ['lifetime', info.timeoutMinutes < 0 ? 'unlimited' : `${info.timeoutMinutes} min`],
     ['idle timeout', info.idleTimeoutMinutes ? `${info.idleTimeoutMinutes} min` : undefined],

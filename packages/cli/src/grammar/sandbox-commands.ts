@@ -11,6 +11,7 @@ export function addSandboxCommands(parent: Command, binder: Binder): void {
     .argument('[command...]', 'start command, after --; it runs beside whatever `run` starts')
     .option('--start-command <line>', 'start command as a line for /bin/sh')
     .option('--entrypoint', "start the image's own ENTRYPOINT and CMD")
+    .option('--init', "the image's own init (systemd, say) becomes process 1")
     .option('--no-wait', 'do not wait until it runs')
     .option('--wait', 'wait until it runs (the default)')
     .addOption(outputOption());

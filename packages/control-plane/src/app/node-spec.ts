@@ -19,6 +19,7 @@ export function nodeSpec(record: SandboxRecord, secrets: Record<string, string>)
     env: request.environmentVars,
     secrets,
     ...startCommand(record),
+    ...(request.init ? { init: true } : {}),
     egress: record.egress,
     ...(view === undefined ? {} : { view }),
     ...(record.deadlineAt === null ? {} : { deadlineUnixMs: record.deadlineAt }),

@@ -116,6 +116,7 @@ function toRequest(body: CreateSandbox): SandboxRequest {
     image: body.docker_image ?? '',
     startCommand: body.start_command ?? null,
     entrypoint: body.entrypoint ?? false,
+    init: body.init ?? false,
     cpuCores: body.cpu_cores ?? 1,
     memoryGb: body.memory_gb ?? 2,
     diskGb: body.disk_size_gb ?? 10,

@@ -11,6 +11,8 @@ export interface SandboxRequest {
   image: string;
   startCommand: string | StartCommand | null;
   entrypoint: boolean;
+  /** Absent in records of older versions: no. */
+  init?: boolean;
   cpuCores: number;
   memoryGb: number;
   diskGb: number;

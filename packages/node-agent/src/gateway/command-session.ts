@@ -27,7 +27,7 @@ import {
   type StartRequest,
   type StartRequest_View,
 } from '@sandlot/protocol';
-import { GuestUnreachableError } from '../guest/channel.js';
+import { GuestRebootedError, GuestUnreachableError } from '../guest/channel.js';
 import { GuestCallError } from '../guest/guest-client.js';
 import { formatPosition, parseAttachment } from './attachment.js';
 import { GatewayError } from './failures.js';
@@ -342,8 +342,9 @@ function asConnectError(error: unknown): unknown {
     return new ConnectError(error.message, code, undefined, undefined, error);
   }
   if (error instanceof GuestUnreachableError) {
+    const rebooted = error instanceof GuestRebootedError;
     return new ConnectError(
-      `The sandbox did not answer: ${error.message}`,
+      rebooted ? error.message : `The sandbox did not answer: ${error.message}`,
       Code.Unavailable,
       undefined,
       undefined,

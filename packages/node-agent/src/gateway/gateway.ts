@@ -111,7 +111,9 @@ export class Gateway {
       throw new GatewayError(
         isConnect ? 503 : 409,
         'sandbox_not_running',
-        `The sandbox is ${sandbox.report.state}: wait until it is RUNNING.`,
+        sandbox.isRebooting
+          ? 'The sandbox is rebooting: try again in a moment.'
+          : `The sandbox is ${sandbox.report.state}: wait until it is RUNNING.`,
       );
     }
     return new SandboxAccess(sandbox, claims.view === true);

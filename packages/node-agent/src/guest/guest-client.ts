@@ -18,7 +18,7 @@ import {
   type GuestViewMade,
 } from '@sandlot/protocol';
 import type { GuestPorts } from '@sandlot/vmm';
-import { GuestChannel, GuestUnreachableError } from './channel.js';
+import { GuestChannel, GuestRebootedError, GuestUnreachableError } from './channel.js';
 import { collect } from './collect.js';
 import { ExecStream } from './exec-stream.js';
 import { encodeFrame } from './frames.js';
@@ -70,8 +70,14 @@ export class GuestClient {
     await this.channel.session(deadlineMs, signal);
   }
 
-  close(): void {
-    this.channel.close();
+  /** For good. Calls that wait for an answer fail, with `reason` if there is one. */
+  close(reason?: GuestUnreachableError): void {
+    this.channel.close(reason);
+  }
+
+  /** The next call connects again. */
+  disconnect(): void {
+    this.channel.disconnect();
   }
 
   health(signal?: AbortSignal): Promise<GuestHealth> {
@@ -253,7 +259,7 @@ export class GuestClient {
       };
       const onError = (cause: Error) =>
         settle(
-          cause.name === 'AbortError'
+          cause.name === 'AbortError' || cause instanceof GuestRebootedError
             ? cause
             : new GuestUnreachableError('the connection to the guest broke', { cause }),
         );

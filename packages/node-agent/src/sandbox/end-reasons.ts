@@ -2,6 +2,7 @@
 import { ImageError } from '@sandlot/images';
 import type { EndReason } from '@sandlot/protocol';
 import { type MachineEnd, MachineEndedError } from '@sandlot/vmm';
+import { GuestCallError } from '../guest/guest-client.js';
 import { ViewRefusedError } from './view-refused.js';
 
 /** A reason and its sentence. */
@@ -21,7 +22,7 @@ export function causeOfMachineEnd(end: MachineEnd): EndCause {
     case 'guest-shutdown':
       return {
         reason: 'GUEST_SHUTDOWN',
-        message: 'The sandbox shut itself down (poweroff, reboot or halt was run inside).',
+        message: `The sandbox shut itself down from inside: ${end.detail}.`,
       };
     case 'guest-panic':
       if (memoryPanic.test(end.detail))
@@ -64,6 +65,11 @@ const pullCodes = new Set([
 /** Why a start of a sandbox with this image failed. */
 export function causeOfStartError(error: unknown, image: string): EndCause {
   if (error instanceof MachineEndedError) return causeOfMachineEnd(error.end);
+  if (error instanceof GuestCallError && error.code === 'ENOINIT')
+    return {
+      reason: 'INIT_NOT_FOUND',
+      message: `The image ${image} cannot be started with an init of its own: ${error.message}. Use an image that has one (Debian: package systemd-sysv), or create the sandbox without init.`,
+    };
   const message = error instanceof Error ? error.message : String(error);
   if (error instanceof ViewRefusedError) return { reason: 'VIEW_INVALID', message };
   if (!(error instanceof ImageError))

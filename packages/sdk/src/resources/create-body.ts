@@ -9,6 +9,7 @@ export function createBody(create: CreateSandbox): Record<string, unknown> {
     name: create.name ?? defaultName(create.image),
     docker_image: create.image,
     ...startCommand(create.startCommand),
+    init: create.init,
     cpu_cores: create.cpu,
     memory_gb: create.memoryGiB,
     disk_size_gb: create.diskGiB,

@@ -31,6 +31,8 @@ export interface CreateSandbox {
   idleTimeoutMinutes?: number | undefined;
   /** argv, a line for `/bin/sh -c`, or the image's ENTRYPOINT and CMD. Absent: nothing is started. */
   startCommand?: readonly string[] | string | { entrypoint: true } | undefined;
+  /** The image's own init (systemd, say) becomes process 1; a start command that is an init means the same. */
+  init?: boolean | undefined;
   teamId?: string | undefined;
   /** Names and addresses that may be reached; not together with `networkDenylist`. */
   networkAllowlist?: readonly string[] | undefined;
