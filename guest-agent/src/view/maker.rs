@@ -3,7 +3,8 @@
 //! on standard input, its answer goes to standard output; it then waits until its input ends, so that the
 //! agent can open what it made.
 
-use std::io::{self, Read, Write};
+use std::collections::HashSet;
+use std::io::{self, BufRead, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ use crate::{modprobe, os};
 /// Argument zero of the maker.
 pub const NAME: &str = "@agent-view";
 /// Largest order and answer.
-pub const MESSAGE_MAX_BYTES: usize = 60 * 1024;
+pub const MESSAGE_MAX_BYTES: usize = 1024 * 1024;
 /// First id of the machine that belongs to views, and how many. Above 2^31 a terminal's group cannot be given.
 pub const FIRST_ID: u32 = 1 << 30;
 const IDS: u32 = 1 << 30;
@@ -44,8 +45,8 @@ pub struct Order {
     pub agent: u32,
     /// Folder of pins.
     pub pins_fd: i32,
-    /// Entries that are pinned already.
-    pub pinned: Vec<String>,
+    /// For each path of the view, how many of its entries are pinned already, from the top.
+    pub pinned: Vec<usize>,
     /// Of a sealed view only.
     pub sealed: Option<SealedOrder>,
 }
@@ -102,13 +103,10 @@ fn doing<T>(action: impl std::fmt::Display, result: io::Result<T>) -> Step<T> {
 
 /// Runs the maker.
 pub fn main() -> ExitCode {
+    let mut input = io::stdin().lock();
     let mut bytes = Vec::new();
-    // One line; the rest of the input is the agent's leave to end.
-    let mut byte = [0u8; 1];
-    while bytes.len() < MESSAGE_MAX_BYTES && matches!(io::stdin().read(&mut byte), Ok(1)) && byte[0] != b'\n'
-    {
-        bytes.push(byte[0]);
-    }
+    // One line; the end of the input is the agent's leave to end.
+    let _ = input.by_ref().take(MESSAGE_MAX_BYTES as u64).read_until(b'\n', &mut bytes);
     let made = match serde_json::from_slice::<Order>(&bytes) {
         Ok(order) => match make(&order) {
             Ok(holder) => Made::Done { holder },
@@ -121,7 +119,7 @@ pub fn main() -> ExitCode {
     answer.push(b'\n');
     let _ = io::stdout().write_all(&answer);
     let _ = io::stdout().flush();
-    let _ = io::stdin().read(&mut byte);
+    let _ = input.read(&mut [0u8; 1]);
     ExitCode::SUCCESS
 }
 
@@ -155,14 +153,17 @@ fn open_of_agent(agent: u32, fd: i32) -> io::Result<OwnedFd> {
 
 fn pin_all(order: &Order, pins: &OwnedFd) -> Step<()> {
     let machine = doing("open the root", os::open(Path::new("/"), libc::O_PATH | libc::O_DIRECTORY, 0))?;
-    let paths = || order.spec.hide.iter().chain(&order.spec.readonly).filter(|path| *path != "/");
     // All are looked at before anything is done.
-    for path in paths() {
+    for path in order.spec.paths() {
         pins::check(&machine, path).map_err(|reason| refuse(path, reason))?;
     }
-    for path in paths() {
-        for entry in pins::entries_of(path).iter().filter(|entry| !order.pinned.contains(entry)) {
-            pins::pin(&machine, pins, entry).map_err(|reason| refuse(path, reason))?;
+    let mut done = HashSet::new();
+    for (path, pinned) in order.spec.paths().zip(order.pinned.iter().chain(std::iter::repeat(&0))) {
+        for entry in pins::entries_of(path).into_iter().skip(*pinned) {
+            if !done.contains(&entry) {
+                pins::pin(&machine, pins, &entry).map_err(|reason| refuse(path, reason))?;
+                done.insert(entry);
+            }
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::maker::{self, Made, Order, SealedOrder};
-use super::{Inside, Sealed, View, ViewSpec, pins};
+use super::{Inside, Sealed, View, ViewSpec, helpers, pins};
 use crate::agent::Agent;
 use crate::exec::cgroup::ViewCgroups;
 use crate::exec::spawn::{Plan, Program, Stdio, Streams};
@@ -37,8 +37,8 @@ pub struct Wish {
     pub slot: u8,
     /// The machine's end of the link of a view that had this place.
     pub stale_card: Option<String>,
-    /// Entries that are pinned.
-    pub pinned: Vec<String>,
+    /// For each of its paths, how many entries are pinned, from the top.
+    pub pinned: Vec<usize>,
     /// No sealed one was made before.
     pub first_sealed: bool,
 }
@@ -47,6 +47,11 @@ pub struct Wish {
 pub async fn make(agent: &Rc<Agent>, wish: Wish) -> Result<View, CallError> {
     let begun = Instant::now();
     let card = format!("view{}", wish.number);
+    if wish.spec.is_sealed() {
+        helpers::put_out_of_reach().map_err(|error| {
+            failed(format!("put the kernel's helpers out of reach: {}", plain_reason(&error)))
+        })?;
+    }
     let cgroups = match (&agent.cgroups, wish.spec.is_sealed()) {
         (Some(cgroups), true) => Some(
             cgroups
@@ -143,8 +148,13 @@ async fn converse(order: &Order, pid: i32, stdin: &OwnedFd, stdout: OwnedFd) -> 
         return Err(failed("its paths are too long".to_string()));
     }
     let ask = |error: io::Error| failed(format!("ask its maker: {}", plain_reason(&error)));
-    // It fits into the pipe.
-    os::write(stdin, &text).map_err(ask)?;
+    // The pipe takes all of it, so that nobody waits.
+    // SAFETY: plain fcntl on our own pipe.
+    unsafe { libc::fcntl(stdin.as_raw_fd(), libc::F_SETPIPE_SZ, maker::MESSAGE_MAX_BYTES as libc::c_int) };
+    os::set_nonblocking(stdin).map_err(ask)?;
+    if os::write(stdin, &text).map_err(ask)? < text.len() {
+        return Err(failed("its order is longer than a pipe".to_string()));
+    }
     let answer = read_line(stdout).await.map_err(ask)?;
     match serde_json::from_slice(&answer) {
         Ok(Made::Done { holder }) => {

@@ -2,10 +2,11 @@
 //! everything of its own, ids included, so that root in it has no way back. The way of one view, file by
 //! file: `spec` is the wish; this file finds or makes the view; `maker` is the process that makes it, with
 //! `pins` (hold its paths in place outside), `tree` (its root), `cover` (what hides), `table` (the machine's
-//! mounts), `mounts` (calls), `link` and `netlink` (its network), and `holder` (its process 1). The steps
+//! mounts), `mounts` (calls), `helpers` (programs that the kernel runs), `link` and `netlink` (its network), and `holder` (its process 1). The steps
 //! of a command into it are in `exec/child.rs`. docs/views.md says what holds and what does not.
 
 pub mod cover;
+mod helpers;
 pub mod holder;
 pub mod link;
 pub mod maker;
@@ -111,6 +112,7 @@ impl Views {
         }
         let slot = self.free_slot()?;
         let stale = self.stale_card(slot);
+        let pinned = spec.paths().map(|path| self.count_pinned(path)).collect();
         let number = self.next.get() + 1;
         self.next.set(number);
         let made = making::make(
@@ -120,14 +122,13 @@ impl Views {
                 number,
                 slot,
                 stale_card: stale,
-                pinned: self.pinned.borrow().iter().cloned().collect(),
+                pinned,
                 first_sealed: !self.sealed_before.get(),
             },
         )
         .await?;
         self.sealed_before.set(self.sealed_before.get() || made.spec.is_sealed());
-        let paths = made.spec.hide.iter().chain(&made.spec.readonly);
-        self.pinned.borrow_mut().extend(paths.flat_map(|path| pins::entries_of(path)));
+        self.pinned.borrow_mut().extend(made.spec.paths().flat_map(|path| pins::entries_of(path)));
         let made = Rc::new(made);
         let mut ready = self.ready.borrow_mut();
         ready.retain(|view| {
@@ -139,6 +140,11 @@ impl Views {
         });
         ready.push(made.clone());
         Ok(made)
+    }
+
+    fn count_pinned(&self, path: &str) -> usize {
+        let pinned = self.pinned.borrow();
+        pins::entries_of(path).iter().take_while(|entry| pinned.contains(*entry)).count()
     }
 
     fn ready(&self, spec: &ViewSpec) -> Option<Rc<View>> {

@@ -5,10 +5,10 @@ use std::path::{Component, Path};
 
 use serde::{Deserialize, Serialize};
 
-/// Paths of one view, hidden and read-only together.
+/// Paths of each list, and bytes and folders of each path.
 const PATHS_MAX: usize = 64;
-/// Bytes of all its paths: they reach the maker through one pipe.
-const PATHS_MAX_BYTES: usize = 32 * 1024;
+const PATH_MAX_BYTES: usize = 1_024;
+const PATH_MAX_DEPTH: usize = 64;
 /// What a sealed view has of its own.
 const OWN_IN_SEALED: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
 /// What a view with private temporary files has of its own.
@@ -61,6 +61,11 @@ impl ViewSpec {
         self.strength == Strength::Sealed
     }
 
+    /// All its paths: first those to hide.
+    pub fn paths(&self) -> impl Iterator<Item = &String> {
+        self.hide.iter().chain(&self.readonly)
+    }
+
     /// Its one form; the error says what makes no sense.
     pub fn canonical(&self) -> Result<ViewSpec, String> {
         let mut canonical = self.clone();
@@ -85,13 +90,15 @@ impl ViewSpec {
     }
 
     fn check_paths(&self) -> Result<(), String> {
-        let paths = || self.hide.iter().chain(&self.readonly);
-        if paths().count() > PATHS_MAX || paths().map(String::len).sum::<usize>() > PATHS_MAX_BYTES {
-            return Err(format!(
-                "a view takes {PATHS_MAX} paths of {PATHS_MAX_BYTES} bytes together: name folders above them"
-            ));
+        if self.hide.len() > PATHS_MAX || self.readonly.len() > PATHS_MAX {
+            return Err(format!("a view takes {PATHS_MAX} paths of each kind: name folders above them"));
         }
-        for path in paths() {
+        for path in self.paths() {
+            if path.len() > PATH_MAX_BYTES || Path::new(path).components().count() > PATH_MAX_DEPTH {
+                return Err(format!(
+                    "a path of a view has at most {PATH_MAX_BYTES} bytes and {PATH_MAX_DEPTH} folders"
+                ));
+            }
             if !is_normal(path) {
                 return Err(format!(
                     "{path:?} must be an absolute path without \".\", \"..\", double or trailing slashes"
