@@ -76,6 +76,27 @@ describe('as root in a sealed view', () => {
     expect((await machine.outside(`sync; ${line}`)).stdout).toContain(machine.token);
   }, 120_000);
 
+  it('cannot make the kernel run a program of its own as the machine’s root', async () => {
+    const program = `#!/bin/sh\nPATH=/usr/bin:/bin; cat ${hidden}/secret.txt > /opt/leak.$$\n`;
+    await machine.sandbox.files.uploadStream([Buffer.from(program)], '/opt/leaker');
+    const lay = (path: string) => `rm -f ${path}; cp /opt/leaker ${path}; chmod 755 ${path}`;
+    const requestKey = 'import ctypes; ctypes.CDLL(None).syscall(249, b"user", b"some-key", b"callout", -2)';
+    const trigger = `python3 -c '${requestKey}'; python3 -c 'import socket; socket.socket(9, 5, 0)' 2>/dev/null
+      mount -t nosuchfs none /mnt 2>/dev/null; timeout 5 /sbin/init --version >/dev/null 2>&1
+      ulimit -c unlimited; sh -c 'kill -SEGV $$'; sleep 1`;
+    await machine.outside(`${lay('/opt/handler')}; echo '|/opt/handler' > /proc/sys/kernel/core_pattern`);
+    const view = { strength: 'sealed', hide: [hidden], readonly: ['/opt/free'] } as const;
+    await machine.sandbox.out('true', { view });
+    const paths = ['/sbin/request-key', '/sbin/modprobe', '/sbin/tomoyo-init', '/opt/handler'];
+    await machine.sandbox.sh(`${paths.map(lay).join('\n')}\n${trigger}`, { view });
+    expect(
+      (await machine.outside('cat /opt/leak.* 2>/dev/null; cat /proc/sys/kernel/core_pattern')).stdout,
+    ).toBe('core\n');
+    await machine.outside(trigger);
+    expect((await machine.outside('cat /opt/leak.*')).stdout, 'the control').toContain(machine.token);
+    await machine.outside('rm -f /sbin/request-key /sbin/tomoyo-init /opt/leak.*');
+  }, 180_000);
+
   it('no descriptor of outside comes with a command, and none leads up', async () => {
     for (const options of [{}, { stdin: 'x' }, { pty: { cols: 80, rows: 24 } }] as const) {
       const process = await machine.sandbox.exec(['escape', 'descriptors'], { view: sealed, ...options });

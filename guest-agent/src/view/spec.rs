@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Paths of each list, and bytes and folders of each path.
 const PATHS_MAX: usize = 64;
-const PATH_MAX_BYTES: usize = 1_024;
+const PATH_MAX_BYTES: usize = 4_095;
 const PATH_MAX_DEPTH: usize = 64;
 /// What a sealed view has of its own.
 const OWN_IN_SEALED: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
