@@ -180,8 +180,8 @@ it('a killed agent is told as such', async () => {
 it('an image without an init is refused', async () => {
   await node.importArchive(await imageArchive([{ name: 'etc/motd', content: 'none' }]), 'noinit:1');
   const box = await node.request({ image: 'noinit:1', init: true });
-  const report = await box.sandbox.untilState('failed', 'running');
+  const report = await box.untilState('failed', 'running');
   expect(report).toMatchObject({ state: 'failed', reason: 'INIT_NOT_FOUND' });
   expect(report.message).toContain('/sbin/init');
-  await box.sandbox.delete();
+  await box.delete();
 });
