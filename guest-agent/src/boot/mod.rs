@@ -3,7 +3,7 @@
 
 mod devices;
 pub mod modules;
-mod mounts;
+pub mod mounts;
 pub mod network;
 mod power;
 mod system;
