@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot::{self, modules};
 use crate::sandbox::Sandbox;
+use crate::view::pins;
 use crate::{log, os};
 
 /// Argument zero of the agent beside an init.
@@ -54,7 +55,7 @@ struct Orders {
     own_environment: Vec<CString>,
     root_processes: OwnedFd,
     /// Stay open in the child's next program.
-    kept: [RawFd; 3],
+    kept: [RawFd; 4],
 }
 
 /// Makes `init` (program and arguments) process 1. Returns only in the case of an error, as what we are.
@@ -78,7 +79,7 @@ fn prepare(init: &[String], state: &State) -> io::Result<(Orders, File)> {
         own_argv: strings(&[NAME, &memory.as_raw_fd().to_string()])?,
         own_environment: strings(&[])?,
         root_processes: os::open(Path::new(ROOT_PROCESSES), libc::O_WRONLY, 0)?,
-        kept: [state.ctl_fd, memory.as_raw_fd(), modules::HELPER_FD],
+        kept: [state.ctl_fd, memory.as_raw_fd(), modules::HELPER_FD, pins::PINS_FD],
     };
     Ok((orders, memory))
 }
@@ -190,7 +191,7 @@ fn read_state() -> io::Result<State> {
     let mut text = Vec::new();
     memory.read_to_end(&mut text)?;
     let state: State = serde_json::from_slice(&text)?;
-    for fd in [state.ctl_fd, modules::HELPER_FD] {
+    for fd in [state.ctl_fd, modules::HELPER_FD, pins::PINS_FD] {
         // SAFETY: plain fcntl. A machine without a module disk has no such descriptor.
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }

@@ -3,6 +3,7 @@
 //!
 //! * `modprobe`, by the name it is called: the kernel's module helper (`modprobe`);
 //! * `@agent-probe`, by its argument zero: does nothing and succeeds (proves that commands can run);
+//! * `@agent-view`, by its argument zero: makes one view and ends (`view::maker`);
 //! * process 1: the agent itself (`boot`);
 //! * `@sandlot-agent`: the agent beside an init of the image, which is process 1 then (`handover`);
 //! * with arguments: an agent without a machine, for tests (`folder`), or its version.
@@ -27,6 +28,7 @@ mod os;
 mod place;
 mod runtime;
 mod sandbox;
+mod view;
 mod warm;
 
 use std::process::ExitCode;
@@ -40,6 +42,9 @@ fn main() -> ExitCode {
     let name = arguments.first().map_or("", String::as_str);
     if name == exec::start::PROBE {
         return ExitCode::SUCCESS;
+    }
+    if name == view::maker::NAME {
+        return view::maker::main();
     }
     if name.ends_with("modprobe") {
         return modprobe::main(arguments.get(1..).unwrap_or_default());

@@ -3,7 +3,7 @@
 
 mod devices;
 pub mod modules;
-mod mounts;
+pub mod mounts;
 pub mod network;
 mod power;
 mod system;
@@ -19,6 +19,7 @@ use crate::exec::cgroup::Cgroups;
 use crate::exec::reaper;
 use crate::handover::State;
 use crate::place::Place;
+use crate::view::pins;
 use crate::{log, runtime};
 
 /// A small file system of the agent's own.
@@ -35,6 +36,7 @@ pub fn run() -> io::Result<()> {
     power::block_signals();
     modules::load_listed();
     report("mount the rest", mounts::mount_rest());
+    report("make a place for pins", pins::make_place());
     report("mount the module disk", modules::mount_disk());
     report("make device nodes", devices::make_nodes());
     report("set limits", system::set_limits());

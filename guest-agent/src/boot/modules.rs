@@ -76,6 +76,12 @@ pub fn offer_in_root() -> io::Result<()> {
     os::mount(&format!("/proc/self/fd/{HELPER_FD}"), &target, "", libc::MS_BIND, None)
 }
 
+/// From now on the kernel uses our helper, whatever the image has: the image's lies where others than the
+/// machine's root may write. Without our disk it uses none.
+pub fn insist_on_helper() -> io::Result<()> {
+    if is_open(HELPER_FD) { point_to_helper() } else { std::fs::write(HELPER_SETTING, "\n") }
+}
+
 fn point_to_helper() -> io::Result<()> {
     std::fs::write(HELPER_SETTING, format!("/proc/{}/fd/{HELPER_FD}/modprobe", std::process::id()))
 }

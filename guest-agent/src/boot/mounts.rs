@@ -30,7 +30,6 @@ pub fn mount_rest() -> io::Result<()> {
     std::fs::write(RESOLV_CONF, "")?;
     std::fs::create_dir_all("/mnt")?;
     for (path, kind) in [
-        ("/sys/kernel/security", "securityfs"),
         ("/sys/kernel/debug", "debugfs"),
         ("/sys/kernel/tracing", "tracefs"),
         ("/sys/kernel/config", "configfs"),
@@ -43,6 +42,16 @@ pub fn mount_rest() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// In the sandbox's root: shows the security modules to images that bring AppArmor's tools. Where they are missing,
+/// Docker takes the sight of AppArmor for an order to load its profile, and then starts no container at all.
+pub fn offer_security() -> io::Result<()> {
+    let path = Path::new("/sys/kernel/security");
+    if !Path::new("/sbin/apparmor_parser").exists() || !path.is_dir() {
+        return Ok(());
+    }
+    os::mount("securityfs", path, "securityfs", QUIET, None)
 }
 
 fn mount_in(

@@ -5,7 +5,7 @@ mod base64;
 mod clock;
 pub mod contract;
 mod names;
-mod root;
+pub mod root;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 
 use self::contract::{GuestFixups, GuestInit, GuestInitResult};
 use crate::agent::Agent;
-use crate::boot::{self, modules};
+use crate::boot::{self, modules, mounts};
 use crate::exec::contract::ExecStart;
 use crate::exec::lookup;
 use crate::exec::start::{self, Life};
@@ -148,6 +148,7 @@ fn become_machine(
     }
     note("bind /etc/resolv.conf", names::bind_resolv_conf(&resolv_conf));
     note("offer kernel modules", modules::offer_in_root());
+    note("show the security modules", mounts::offer_security());
     result.names_ms = milliseconds(begun);
 
     if request.cpu_limit > 0.0 {

@@ -44,6 +44,19 @@ pub fn main(arguments: &[String]) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// Loads modules for others than the kernel, reading the tables once. What cannot be loaded is missed by who
+/// needs it.
+pub fn load_all(names: &[&str]) {
+    let Ok(tables) =
+        find_folder().and_then(|folder| Tables::read(&folder).map_err(|error| error.to_string()))
+    else {
+        return;
+    };
+    for module in names.iter().flat_map(|name| tables.find(name)) {
+        let _ = load_with_dependencies(&tables, &module, &Request::default());
+    }
+}
+
 fn parse(arguments: &[String]) -> Result<Request, String> {
     let mut request = Request::default();
     let mut all = false;

@@ -16,6 +16,7 @@ const flags: Readonly<Record<string, string>> = {
   labels: '--label',
   name: '--name',
   entrypoint: '--entrypoint',
+  view: '--view',
   init: '--init',
 };
 

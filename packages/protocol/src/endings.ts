@@ -43,6 +43,11 @@ export const endings: Readonly<Record<EndReason, EndingRow>> = {
     errorType: 'START_FAILED',
     message: 'Its machine could not be started. The node agent’s log has the cause under its id.',
   },
+  VIEW_INVALID: {
+    status: 'ERROR',
+    errorType: 'VIEW_INVALID',
+    message: 'Its default view could not be made. Its paths must exist in the image.',
+  },
   OOM_KILLED: {
     status: 'ERROR',
     errorType: 'OOM_KILLED',

@@ -24,6 +24,7 @@
  * | GET /healthz, GET /metrics | | |
  */
 import type { EgressPolicy } from './egress.js';
+import type { GuestView } from './guest-api.js';
 import type { RegistryAuth } from './image.js';
 
 /** What a node offers and runs. */
@@ -71,6 +72,8 @@ export interface NodeSandboxSpec {
   idleTimeoutMs?: number;
   /** Credentials for the registry of `image`. */
   registryAuth?: RegistryAuth;
+  /** Default view: made before the sandbox runs, and the view of every exec that names none. */
+  view?: GuestView;
 }
 
 /** Stages of a create, in order; keys of {@link SandboxReport.timings}, in milliseconds. */
@@ -84,6 +87,7 @@ export type EndReason =
   | 'IMAGE_PULL_FAILED'
   | 'IMAGE_INVALID'
   | 'START_FAILED'
+  | 'VIEW_INVALID'
   | 'OOM_KILLED'
   | 'HOST_OUT_OF_MEMORY'
   | 'MACHINE_ENDED'

@@ -3,6 +3,7 @@ import type { SandboxInfo } from '@sandlot/sdk';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { properties } from '../output/table.js';
+import { viewText } from './view-options.js';
 
 /** The action. */
 export async function run(context: CliContext, [id]: [string], options: OutputOptions): Promise<void> {
@@ -35,6 +36,7 @@ export function describe(info: SandboxInfo): string {
     ['exit code', info.exitCode],
     ['lifetime', info.timeoutMinutes < 0 ? 'unlimited' : `${info.timeoutMinutes} min`],
     ['idle timeout', info.idleTimeoutMinutes ? `${info.idleTimeoutMinutes} min` : undefined],
+    ['view', viewText(info.view)],
     ['environment', Object.keys(info.environmentVars ?? {}).join(', ')],
     ['secrets', Object.keys(info.secrets ?? {}).join(', ')],
     ['labels', info.labels.join(', ')],

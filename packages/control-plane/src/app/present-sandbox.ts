@@ -81,6 +81,7 @@ function present(
     stage: queuePosition === null ? record.stage : 'queue',
     queuePosition,
     timings: record.timings,
+    view: request.view ?? null,
     warnings: record.warnings,
   };
 }

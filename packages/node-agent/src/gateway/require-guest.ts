@@ -6,7 +6,7 @@ import { GatewayError } from './failures.js';
 /** @throws GatewayError 409 */
 export function requireGuest(sandbox: Sandbox): GuestClient {
   const { guest } = sandbox;
+  if (guest) return guest;
   const state = sandbox.isRebooting ? 'rebooting' : sandbox.report.state;
-  if (!guest) throw new GatewayError(409, 'sandbox_not_running', `The sandbox is ${state}.`);
-  return guest;
+  throw new GatewayError(409, 'sandbox_not_running', `The sandbox is ${state}.`);
 }

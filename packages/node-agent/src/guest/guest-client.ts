@@ -14,6 +14,8 @@ import {
   type GuestHealth,
   type GuestInit,
   type GuestInitResult,
+  type GuestView,
+  type GuestViewMade,
 } from '@sandlot/protocol';
 import type { GuestPorts } from '@sandlot/vmm';
 import { GuestChannel, GuestRebootedError, GuestUnreachableError } from './channel.js';
@@ -44,6 +46,8 @@ export interface GuestFile {
 
 /** How long a small call may take, ms. A guest under load on a software-emulated CPU is slow, not dead. */
 const callTimeoutMs = 30_000;
+/** How long the making of a view may take, ms: modules are loaded, a network is made. */
+const viewTimeoutMs = 120_000;
 /** Largest JSON answer that is read, bytes. */
 const answerLimitBytes = 16 * 1024 * 1024;
 
@@ -92,6 +96,11 @@ export class GuestClient {
     return this.#json('POST', '/start-command', spec);
   }
 
+  /** Makes a view before its first command needs it. Throws {@link GuestCallError} 400 for a path that does not exist. */
+  makeView(view: GuestView, signal?: AbortSignal): Promise<GuestViewMade> {
+    return this.#json('POST', '/views', view, signal, viewTimeoutMs);
+  }
+
   /** Starts a command; its stream carries everything else. */
   async exec(spec: ExecStart, signal?: AbortSignal, attachment: ExecAttachment = {}): Promise<ExecStream> {
     const stream = await this.#open('POST', `/exec?${queryOf(attachment)}`, signal);
@@ -116,14 +125,6 @@ export class GuestClient {
 
   listExecs(): Promise<{ sessions: ExecInfo[] }> {
     return this.#json('GET', '/exec');
-  }
-
-  /** The session that has this pid now, running or retained. */
-  async findExecByPid(pid: number): Promise<ExecInfo | undefined> {
-    const { sessions } = await this.listExecs();
-    return (
-      sessions.find((info) => info.pid === pid && !info.end) ?? sessions.find((info) => info.pid === pid)
-    );
   }
 
   async sendInput(

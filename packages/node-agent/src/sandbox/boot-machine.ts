@@ -8,12 +8,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecEnd, ExecStart, GuestInit, NodeSandboxSpec } from '@sandlot/protocol';
 import { type Machine, MachineEndedError, type Template } from '@sandlot/vmm';
 import { GuestUnreachableError } from '../guest/channel.js';
-import { GuestClient } from '../guest/guest-client.js';
+import { GuestCallError, GuestClient } from '../guest/guest-client.js';
 import { guestAddresses, type SandboxNetwork } from '../network/network.js';
 import { firstPrograms } from './init-program.js';
 import type { BootFacts } from './record.js';
 import { type StartedParts, type StartParts, type StartProgress, timed } from './start-parts.js';
 import type { UndoStack } from './undo-stack.js';
+import { ViewRefusedError } from './view-refused.js';
 
 /** What to boot. */
 export interface BootOrder {
@@ -56,6 +57,7 @@ export async function bootMachine(
     await timed('mount', progress, () => initGuest(order, init, guest, progress, signal));
     await timed('ready', progress, async () => {
       await order.policy;
+      await makeView(spec, guest, signal);
       if (startCommand.length > 0) await runStartCommand(startCommand, guest, progress);
       else if (spec.startCommand && init.length === 0)
         progress.warn('The image has neither ENTRYPOINT nor CMD: nothing was started.');
@@ -166,6 +168,20 @@ async function handOver(guest: GuestClient, initProgram: string[], signal: Abort
   let end: ExecEnd | undefined;
   for await (const event of probe.events()) if (event.kind === 'end') end = event.end;
   if (end?.exitCode !== 0) throw failed(`the first command ended with ${end?.exitCode}: ${end?.error ?? ''}`);
+}
+
+/**
+ * Before the start command, so that what must exist is what the image brings, and a start is refused or not by that
+ * alone. The start command itself is its owner's service: it acts outside.
+ */
+async function makeView(spec: NodeSandboxSpec, guest: GuestClient, signal: AbortSignal): Promise<void> {
+  if (!spec.view) return;
+  try {
+    await guest.makeView(spec.view, signal);
+  } catch (error) {
+    if (error instanceof GuestCallError && error.status === 400) throw new ViewRefusedError(error);
+    throw error;
+  }
 }
 
 async function runStartCommand(argv: string[], guest: GuestClient, progress: StartProgress): Promise<void> {

@@ -3,6 +3,7 @@ import { ImageError } from '@sandlot/images';
 import type { EndReason, NodeSandboxSpec } from '@sandlot/protocol';
 import { type MachineEnd, MachineEndedError } from '@sandlot/vmm';
 import { GuestCallError } from '../guest/guest-client.js';
+import { ViewRefusedError } from './view-refused.js';
 
 /** A reason and its sentence. */
 export interface EndCause {
@@ -70,6 +71,7 @@ export function causeOfStartError(error: unknown, image: string): EndCause {
       message: `The image ${image} cannot be started with an init of its own: ${error.message}. Use an image that has one (Debian: package systemd-sysv), or create the sandbox without init.`,
     };
   const message = error instanceof Error ? error.message : String(error);
+  if (error instanceof ViewRefusedError) return { reason: 'VIEW_INVALID', message };
   if (!(error instanceof ImageError))
     return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };
   // The store speaks of layers and registries; the user knows the image.

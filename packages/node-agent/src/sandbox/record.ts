@@ -22,6 +22,8 @@ export interface SandboxRecord {
   shell?: string;
   /** The start command runs and its output is to be followed. */
   startCommandRuns?: boolean;
+  /** Sessions that were started in another view than the default one. */
+  sessionsElsewhere?: string[];
   /** What its machine is made of; set with the first one. */
   boot?: BootFacts;
   /** Its guest has asked for a reboot: whatever machine is named here is the old one, or not ready. */

@@ -23,6 +23,7 @@ import {
   isFailure,
   timeoutCause,
 } from './end-reasons.js';
+import { ExecViews } from './exec-views.js';
 import { firstPrograms } from './init-program.js';
 import { RebootLimit } from './reboot-limit.js';
 import type { SandboxRecord } from './record.js';
@@ -39,6 +40,8 @@ const logTailBytes = 64 * 1024;
 /** One sandbox. */
 export class Sandbox {
   readonly activity: Activity;
+  /** Which of its execs act in its default view. */
+  readonly views: ExecViews;
   readonly #abort = new AbortController();
   readonly #undo = new UndoStack();
   /** Of what belongs to the present machine alone. */
@@ -63,6 +66,14 @@ export class Sandbox {
   ) {
     this.activity = new Activity(record.report.lastActivityUnixMs);
     this.#log = log.child({ sandbox: record.spec.sandboxId });
+    this.views = new ExecViews(
+      record.sessionsElsewhere ?? [],
+      async (sessionsElsewhere) => {
+        record.sessionsElsewhere = sessionsElsewhere;
+        await this.#save();
+      },
+      async () => (await this.guest?.listExecs()) ?? { sessions: [] },
+    );
   }
 
   get id(): string {

@@ -9,7 +9,7 @@
  * | network | a namespace with the policy in force | removing it |
  * | restore | the machine, its overlay and sockets | ending it, removing its folder |
  * | mount | root mounted, clock, entropy, names set in the guest; the image's init, if asked for, is process 1 | the machine's end |
- * | ready | the start command runs | the machine's end |
+ * | ready | the default view, then the start command runs | the machine's end |
  *
  * The last three are `boot-machine.ts`, which a reboot does again.
  *
