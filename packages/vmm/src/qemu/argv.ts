@@ -31,6 +31,8 @@ export interface QemuMachineSpec {
   networkRestricted: boolean;
   tapName?: string;
   memoryPath: string;
+  /** The host promises no more memory than it has, whatever we ask. */
+  strictMemory?: boolean;
   modulesPath: string;
   sockets: { qmp: string; ctl: string; data: string };
   role:
@@ -117,6 +119,9 @@ function memoryBackend(spec: QemuMachineSpec): Record<string, unknown> {
     'mem-path': spec.memoryPath,
     // Private and read-only at restore: one file serves every machine, and none can write to it.
     ...(spec.role.kind === 'template' ? { share: true } : { share: false, readonly: true, rom: 'off' }),
+    // How much may be promised is decided when room is booked. By default the kernel refuses a machine that is larger
+    // than the host, although it never uses as much; QEMU refuses this where the kernel would not listen.
+    ...(spec.role.kind === 'template' || spec.strictMemory ? {} : { reserve: false }),
   };
 }
 

@@ -117,6 +117,7 @@ function restoreSpec(context: QemuContext, request: RestoreRequest): QemuMachine
     networkRestricted: request.network.kind === 'user' && request.network.restricted,
     ...(request.network.kind === 'tap' ? { tapName: request.network.tapName } : {}),
     memoryPath: template.memory,
+    strictMemory: context.strictMemory,
     modulesPath: template.modules,
     sockets: files,
     role: { kind: 'restore', overlayPath: files.overlay, backingPath: request.disk.backingPath },
