@@ -70,8 +70,15 @@ export class DockerMachine {
 
   /** Waits until a line of shell ends with 0. */
   async until(what: string, line: string): Promise<void> {
-    const ends = async () => (await this.sandbox.sh(line, { timeoutMs: 120_000 })).exitCode === 0;
-    await this.sandbox.until(what, ends, 400_000, 2_000);
+    let said = '';
+    const ends = async () => {
+      const { exitCode, stdout, stderr } = await this.sandbox.sh(line, { timeoutMs: 120_000 });
+      said = `${exitCode}: ${stdout}${stderr}`;
+      return exitCode === 0;
+    };
+    await this.sandbox.until(what, ends, 400_000, 2_000).catch((cause: Error) => {
+      throw new Error(`${cause.message}; the last try of "${line}" ended with ${said}`, { cause });
+    });
   }
 
   /** Ends the machine, whatever runs in it. */
