@@ -16,9 +16,14 @@ pub struct Pty {
 }
 
 impl Pty {
-    /// Makes one of this size, owned by `owner` if given: a program may open its terminal again by name.
-    pub fn open(size: PtySize, owner: Option<u32>) -> io::Result<Pty> {
-        let master = os::open(Path::new("/dev/ptmx"), libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK, 0)?;
+    /// Makes one of this size, owned by `owner` if given: a program may open its terminal again by name, so
+    /// it must be one of the terminals that the program sees: those of `devpts`, absent: the machine's.
+    pub fn open(size: PtySize, owner: Option<u32>, devpts: Option<&OwnedFd>) -> io::Result<Pty> {
+        let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK;
+        let master = match devpts {
+            Some(folder) => os::open_at(folder.as_raw_fd(), Path::new("ptmx"), flags, 0)?,
+            None => os::open(Path::new("/dev/ptmx"), flags, 0)?,
+        };
         let unlocked: libc::c_int = 0;
         // SAFETY: ioctls on our own terminal with valid arguments; the peer's descriptor is new and ours.
         let slave = unsafe {

@@ -5,10 +5,11 @@ mod base64;
 mod clock;
 pub mod contract;
 mod names;
-mod root;
+pub mod root;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ use crate::exec::lookup;
 use crate::exec::start::{self, Life};
 use crate::http::answer::Done;
 use crate::http::body;
-use crate::http::error::CallError;
+use crate::http::error::{CallError, plain_reason};
 use crate::sandbox::Sandbox;
 use crate::{log, os};
 
@@ -41,17 +42,20 @@ pub async fn post_init(agent: &Rc<Agent>, body: &mut RecvStream) -> Result<Guest
     let request: GuestInit = read_request(body).await?;
     let entropy = check_entropy(&request.entropy_base64)?;
     agent.begin_init()?;
-    let mut result = GuestInitResult::default();
+    let mut result = GuestInitResult { hostname: request.hostname.clone(), ..GuestInitResult::default() };
     if agent.place.is_machine() {
         become_machine(agent, &request, &entropy, &mut result)?;
     }
-    let sandbox = sandbox_of(agent, &request);
+    let sandbox = sandbox_of(agent, &request, &result.hostname);
     make_working_dir(agent, &sandbox.working_dir);
     agent.end_init(sandbox);
     result.shell = find_shell(agent);
     let begun = Instant::now();
     probe(agent).await?;
     result.probe_ms = milliseconds(begun);
+    if agent.place.is_machine() && !request.init.is_empty() {
+        agent.next_init.replace(Some(request.init));
+    }
     Ok(result)
 }
 
@@ -128,11 +132,21 @@ fn become_machine(
         result.grow_ms = milliseconds(begun);
     }
 
+    check_init(&request.init)?;
+
     let begun = Instant::now();
-    step("set the hostname", names::set_hostname(&request.hostname))?;
-    note("write /etc/hosts", names::write_host_files(&request.hostname, boot::network::is_configured()));
+    if request.rebooted {
+        let own = names::read_hostname().filter(|name| names::set_hostname(name).is_ok());
+        if own.is_none() {
+            step("set the hostname", names::set_hostname(&request.hostname))?;
+        }
+        result.hostname = own.unwrap_or_else(|| request.hostname.clone());
+    } else {
+        step("set the hostname", names::set_hostname(&request.hostname))?;
+        note("write /etc/hosts", names::write_host_files(&request.hostname, boot::network::is_configured()));
+        note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
+    }
     note("bind /etc/resolv.conf", names::bind_resolv_conf(&resolv_conf));
-    note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
     note("offer kernel modules", modules::offer_in_root());
     note("show the security modules", mounts::offer_security());
     result.names_ms = milliseconds(begun);
@@ -145,15 +159,32 @@ fn become_machine(
     Ok(())
 }
 
+/// The image must have the init that was asked for, or process 1 would have nothing to become.
+fn check_init(argv: &[String]) -> Result<(), CallError> {
+    let Some(program) = argv.first() else {
+        return Ok(());
+    };
+    let refused = |why: &str| {
+        let message = format!("the image has no init at {program}: {why}");
+        Err(CallError::new(StatusCode::UNPROCESSABLE_ENTITY, "ENOINIT", message))
+    };
+    match std::fs::metadata(program) {
+        Ok(found) if !found.is_file() => refused("it is not a file"),
+        Ok(found) if found.permissions().mode() & 0o111 == 0 => refused("it may not be executed"),
+        Ok(_) => Ok(()),
+        Err(error) => refused(&plain_reason(&error)),
+    }
+}
+
 /// Written to the agent's own file system; the descriptor leads to it after the root has moved.
 fn write_resolv_conf(text: &str) -> io::Result<OwnedFd> {
     std::fs::write(boot::RESOLV_CONF, text)?;
     os::open(Path::new(boot::RESOLV_CONF), libc::O_PATH, 0)
 }
 
-fn sandbox_of(agent: &Agent, request: &GuestInit) -> Sandbox {
+fn sandbox_of(agent: &Agent, request: &GuestInit, hostname: &str) -> Sandbox {
     let mut environment = agent.system_environment();
-    environment.set("HOSTNAME", &request.hostname);
+    environment.set("HOSTNAME", hostname);
     environment.set_lines(&request.image.env);
     environment.set_all(&request.env);
     environment.set_all(&request.secrets);
@@ -163,7 +194,7 @@ fn sandbox_of(agent: &Agent, request: &GuestInit) -> Sandbox {
     };
     Sandbox {
         id: request.sandbox_id.clone(),
-        hostname: request.hostname.clone(),
+        hostname: hostname.to_string(),
         environment,
         user: request.image.user.clone(),
         working_dir,

@@ -12,6 +12,8 @@ const GUEST_ADDRESS: &str = "10.0.2.15";
 const LOOPBACK_ADDRESS: &str = "127.0.1.1";
 /// Larger files of the image are not edited.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
+/// More than this is no name.
+const HOSTNAME_FILE_MAX_BYTES: u64 = 4096;
 /// Longest name the kernel takes.
 const HOSTNAME_MAX_BYTES: usize = 64;
 
@@ -23,6 +25,16 @@ pub fn set_hostname(name: &str) -> io::Result<()> {
     // SAFETY: a buffer and its length.
     os::check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;
     Ok(())
+}
+
+/// The name that the machine's own `/etc/hostname` has, as a boot takes it: the first line that is no comment.
+pub fn read_hostname() -> Option<String> {
+    let text = os::read_bounded(Path::new("/etc/hostname"), HOSTNAME_FILE_MAX_BYTES).ok()?;
+    first_name(&String::from_utf8_lossy(&text))
+}
+
+fn first_name(text: &str) -> Option<String> {
+    text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).map(String::from)
 }
 
 /// Writes `/etc/hostname` and `/etc/hosts` of a new machine.
@@ -143,6 +155,12 @@ mod tests {
         assert!(text.contains("127.0.0.1\tlocalhost\n"));
         assert!(text.contains("::1\tlocalhost"));
         assert!(text.contains("10.0.2.15\tbox\n"));
+    }
+
+    #[test]
+    fn a_rebooted_machine_takes_the_name_from_its_file() {
+        assert_eq!(first_name("# comment\n\n box \nother\n").as_deref(), Some("box"));
+        assert_eq!(first_name("\n# only\n"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ import type { Logger } from 'pino';
 import type { FoundRecords, SandboxRecord } from './record.js';
 import { ReportHub } from './report-hub.js';
 import { Sandbox } from './sandbox.js';
-import type { StartParts } from './start-steps.js';
+import type { StartParts } from './start-parts.js';
 import { killStrayMachines } from './stray-machines.js';
 
 /** A request that cannot be met because of what this node already knows of the sandbox. */
@@ -108,9 +108,9 @@ export class Sandboxes {
     try {
       await this.parts.records.write(record);
     } catch (error) {
-      // Not begun, so not here: the same request must be able to begin it once there is room.
-      this.#all.delete(spec.sandboxId);
+      // Not begun, so not here: the same request must be able to begin it once there is room. Its folder goes first.
       await this.parts.records.remove(spec.sandboxId).catch(() => undefined);
+      this.#all.delete(spec.sandboxId);
       throw error;
     }
     sandbox.begin();
