@@ -22,6 +22,15 @@ for try in 1 2 3 4 5; do dockerd --containerd=/run/containerd/containerd.sock &&
 /** Longest step of a story in a machine that is emulated on a busy host. */
 export const stepTimeoutMs = 600_000;
 
+/**
+ * A line of shell that prints the last line of a page. By bash alone: images need not have curl, and Debian's static
+ * busybox crashes in wget beside this release's shared libraries, on a plain host as well.
+ */
+export function fetchLine(host: string, port = 80, path = '/'): string {
+  const ask = `exec 3<>/dev/tcp/${host}/${port} && printf "GET ${path} HTTP/1.0\\r\\nHost: test\\r\\n\\r\\n" >&3 && cat <&3`;
+  return `timeout 60 bash -c '${ask}' | tail -n 1`;
+}
+
 /** See the file's head. */
 export class DockerMachine {
   private constructor(readonly sandbox: TestSandbox) {}
@@ -61,8 +70,15 @@ export class DockerMachine {
 
   /** Waits until a line of shell ends with 0. */
   async until(what: string, line: string): Promise<void> {
-    const ends = async () => (await this.sandbox.sh(line, { timeoutMs: 120_000 })).exitCode === 0;
-    await this.sandbox.until(what, ends, 400_000, 2_000);
+    let said = '';
+    const ends = async () => {
+      const { exitCode, stdout, stderr } = await this.sandbox.sh(line, { timeoutMs: 120_000 });
+      said = `${exitCode}: ${stdout}${stderr}`;
+      return exitCode === 0;
+    };
+    await this.sandbox.until(what, ends, 400_000, 2_000).catch((cause: Error) => {
+      throw new Error(`${cause.message}; the last try of "${line}" ended with ${said}`, { cause });
+    });
   }
 
   /** Ends the machine, whatever runs in it. */

@@ -1,6 +1,6 @@
 /** Docker in an image without kmod: the kernel gets its modules all the same. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { DockerMachine, stepTimeoutMs } from '../driver/docker-machine.js';
+import { DockerMachine, fetchLine, stepTimeoutMs } from '../driver/docker-machine.js';
 import { TestNode } from '../driver/test-node.js';
 
 let node: TestNode;
@@ -22,7 +22,7 @@ it('overlay2, a published port on the bridge, a build; and nothing in the image 
   expect(await docker.sh('command -v modprobe insmod lsmod kmod || echo none')).toBe('none');
   expect(await docker.sh("docker info -f '{{.Driver}}'")).toBe('overlay2');
   await docker.sh('docker run -d --name web -p 8080:80 bb:1 httpd -f -p 80 -h /www');
-  await docker.until('it serves', 'busybox wget -q -T 20 -O - http://127.0.0.1:8080/ | grep -qx page');
+  await docker.until('it serves', `${fetchLine('127.0.0.1', 8080)} | grep -qx page`);
   await docker.sh('docker rm -f web');
   await docker.sh(
     'mkdir -p /root/b && printf \'FROM bb:1\\nRUN echo made > /m\\nCMD ["cat", "/m"]\\n\' > /root/b/Dockerfile && docker build -q -t m /root/b',

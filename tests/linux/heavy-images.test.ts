@@ -2,6 +2,7 @@
 import { createReadStream } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { debianImage } from '../driver/debian-image.js';
+import { fetchLine } from '../driver/docker-machine.js';
 import { TestNode, type TestSpec } from '../driver/test-node.js';
 import type { TestSandbox } from '../driver/test-sandbox.js';
 import { stackPackages } from './stack-packages.js';
@@ -137,12 +138,13 @@ describe('PostgreSQL, Python and nginx', () => {
     await sandbox.files.uploadStream(Buffer.from('a page\n'), '/srv/www/index.html');
     const web = await sandbox.exec(['python3', '/srv/web.py'], { user: 'postgres', session: true });
     await sandbox.out('nginx', step);
-    const get = (path: string) => sandbox.out(`busybox wget -q -T 60 -O - http://localhost${path}`, step);
+    const get = (path: string) => sandbox.out(fetchLine('localhost', 80, path), step);
     expect(await get('/')).toBe('a page');
     await sandbox.until(
       'the application answers',
       async () =>
-        (await sandbox.sh('busybox wget -q -T 60 -O - http://localhost/sum?upto=1', step)).exitCode === 0,
+        (await sandbox.sh(`${fetchLine('localhost', 80, '/sum?upto=1')} | grep -q total`, step)).exitCode ===
+        0,
       120_000,
     );
     expect(JSON.parse(await get('/sum?upto=100'))).toEqual({ total: 10100, count: 100, for: '127.0.0.1' });
