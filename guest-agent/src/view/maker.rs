@@ -31,8 +31,18 @@ const IDS: u32 = 1 << 30;
 /// Where the root of a sealed view is built: a folder that is in every machine, and that the maker has no use
 /// for in its own copy of the mounts.
 const STAGING: &str = "/sys";
-/// A view's root may use iptables' old interface and bridges, whose modules it cannot load itself.
-const MODULES: [&str; 4] = ["iptable_filter", "iptable_nat", "ip6table_filter", "br_netfilter"];
+/// A view's root may use iptables' old interface and bridges, whose modules it cannot load itself. The others are
+/// what the link needs: the kernel would ask for them one by one, and each time the tables would be read anew.
+const MODULES: [&str; 8] = [
+    "iptable_filter",
+    "iptable_nat",
+    "ip6table_filter",
+    "br_netfilter",
+    "veth",
+    "nf_tables",
+    "nft_chain_nat",
+    "nft_masq",
+];
 /// Longest table of mounts that is read.
 const TABLE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
