@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::maker::{self, Made, Order, SealedOrder};
-use super::{Inside, Sealed, View, ViewSpec, helpers, pins};
+use super::{Inside, Sealed, View, ViewSpec, kernel_programs, pins};
 use crate::agent::Agent;
 use crate::exec::cgroup::ViewCgroups;
 use crate::exec::spawn::{Plan, Program, Stdio, Streams};
@@ -48,7 +48,7 @@ pub async fn make(agent: &Rc<Agent>, wish: Wish) -> Result<View, CallError> {
     let begun = Instant::now();
     let card = format!("view{}", wish.number);
     if wish.spec.is_sealed() {
-        helpers::put_out_of_reach().map_err(|error| {
+        kernel_programs::put_out_of_reach().map_err(|error| {
             failed(format!("put the kernel's helpers out of reach: {}", plain_reason(&error)))
         })?;
     }
