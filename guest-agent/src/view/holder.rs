@@ -37,7 +37,7 @@ impl Holder {
         // SAFETY: plain data for which zero means "not used".
         let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
         // A child of the agent, not of the maker, which ends. The signal at its end is then the maker's own.
-        arguments.flags = (NAMESPACES | libc::CLONE_PARENT | libc::CLONE_PIDFD) as u64 | CLONE_INTO_CGROUP;
+        arguments.flags = (NAMESPACES | libc::CLONE_PARENT | libc::CLONE_PIDFD) as u64;
         arguments.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
         // SAFETY: without shared memory this is a fork; the caller has one thread only.
         let pid = os::check_long(unsafe {
