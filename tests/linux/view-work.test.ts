@@ -191,7 +191,7 @@ while True: b.append(bytearray(b'x' * (16 << 20)))"`,
     const one = { strength: 'sealed', hide: ['/srv/shop/data', '/home'], privateTmp: true } as const;
     const same = {
       strength: 'sealed',
-      hide: ['/home', '/srv/shop/data', '/home'],
+      hide: ['/home', '/srv/shop/data'],
       privateTmp: true,
     } as const;
     await inside('echo here > /tmp/private; echo run > /run/private', { view: one });

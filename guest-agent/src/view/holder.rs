@@ -16,8 +16,6 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWCGROUP;
-/// Puts the child into the cgroup whose folder is open.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// A holder that waits for its maker.
 pub struct Holder {
@@ -30,7 +28,8 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Makes it: in the cgroup, with the cgroup of the caller as root of its cgroup namespace.
+    /// Makes it: with the cgroup of the caller as root of its cgroup namespace, then moved into `cgroup` below. To
+    /// begin there would be faster, but then the kernel takes that one as the root.
     pub fn start(cgroup: &OwnedFd) -> io::Result<Holder> {
         let (wait, go) = os::pipe()?;
         let (done, tell) = os::pipe()?;
@@ -38,9 +37,8 @@ impl Holder {
         // SAFETY: plain data for which zero means "not used".
         let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
         // A child of the agent, not of the maker, which ends. The signal at its end is then the maker's own.
-        arguments.flags = (NAMESPACES | libc::CLONE_PARENT | libc::CLONE_PIDFD) as u64 | CLONE_INTO_CGROUP;
+        arguments.flags = (NAMESPACES | libc::CLONE_PARENT | libc::CLONE_PIDFD) as u64;
         arguments.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
-        arguments.cgroup = cgroup.as_raw_fd() as u64;
         // SAFETY: without shared memory this is a fork; the caller has one thread only.
         let pid = os::check_long(unsafe {
             libc::syscall(libc::SYS_clone3, &arguments, size_of::<libc::clone_args>())
@@ -51,6 +49,8 @@ impl Holder {
         }
         // SAFETY: filled by the call, and ours.
         let pidfd = unsafe { std::os::fd::FromRawFd::from_raw_fd(pidfd) };
+        let members = os::open_at(cgroup.as_raw_fd(), Path::new("cgroup.procs"), libc::O_WRONLY, 0)?;
+        os::write(&members, pid.to_string().as_bytes())?;
         Ok(Holder { pid, pidfd, go, done })
     }
 

@@ -31,8 +31,10 @@ const IDS: u32 = 1 << 30;
 /// Where the root of a sealed view is built: a folder that is in every machine, and that the maker has no use
 /// for in its own copy of the mounts.
 const STAGING: &str = "/sys";
-/// A view's root may use iptables' old interface and bridges, whose modules it cannot load itself.
-const MODULES: [&str; 4] = ["iptable_filter", "iptable_nat", "ip6table_filter", "br_netfilter"];
+/// What a link needs. The kernel would ask for them one by one, and each time the tables would be read anew.
+const LINK_MODULES: [&str; 4] = ["veth", "nf_tables", "nft_chain_nat", "nft_masq"];
+/// There when the last of them is loaded.
+const LINK_RULES: &str = "/sys/module/nft_masq";
 /// Longest table of mounts that is read.
 const TABLE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -62,8 +64,6 @@ pub struct SealedOrder {
     pub card: String,
     /// The same of a view that ended and had this place.
     pub stale_card: Option<String>,
-    /// The first of the machine: modules are to be loaded.
-    pub first: bool,
 }
 
 /// What came of it.
@@ -131,8 +131,8 @@ fn make(order: &Order) -> Step<Option<i32>> {
     }
     let pins = doing("open the place for pins", open_of_agent(order.agent, order.pins_fd))?;
     pin_all(order, &pins)?;
-    if order.sealed.as_ref().is_some_and(|sealed| sealed.first) {
-        modprobe::load_all(&MODULES);
+    if order.sealed.is_some() && order.spec.network == Some(Network::Own) && !Path::new(LINK_RULES).exists() {
+        modprobe::load_all(&LINK_MODULES);
     }
     doing("leave the machine's mounts", leave_namespace(&pins, order.spec.is_sealed()))?;
     let machine = doing("open the root", os::open(Path::new("/"), libc::O_PATH | libc::O_DIRECTORY, 0))?;

@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::maker::{self, Made, Order, SealedOrder};
-use super::{Inside, Sealed, View, ViewSpec, pins, upcalls};
+use super::{Inside, Sealed, View, ViewSpec, kernel_programs, pins};
 use crate::agent::Agent;
 use crate::exec::cgroup::ViewCgroups;
 use crate::exec::spawn::{Plan, Program, Stdio, Streams};
@@ -24,6 +24,8 @@ use crate::{log, os};
 const MAKING_MAX: Duration = Duration::from_secs(60);
 /// Time for the maker to end when it has been given leave.
 const LEAVE_MAX: Duration = Duration::from_secs(10);
+/// Modules that a view's root cannot load itself; what they need comes with them.
+const MODULES: [&str; 4] = ["iptable_filter", "iptable_nat", "ip6table_filter", "br_netfilter"];
 /// Lines of a maker's complaints that are passed on.
 const COMPLAINTS_MAX_BYTES: usize = 16 * 1024;
 
@@ -48,7 +50,7 @@ pub async fn make(agent: &Rc<Agent>, wish: Wish) -> Result<View, CallError> {
     let begun = Instant::now();
     let card = format!("view{}", wish.number);
     if wish.spec.is_sealed() {
-        upcalls::put_out_of_reach().map_err(|error| {
+        kernel_programs::put_out_of_reach().map_err(|error| {
             failed(format!("put the kernel's helpers out of reach: {}", plain_reason(&error)))
         })?;
     }
@@ -69,7 +71,6 @@ pub async fn make(agent: &Rc<Agent>, wish: Wish) -> Result<View, CallError> {
             slot: wish.slot,
             card: card.clone(),
             stale_card: wish.stale_card,
-            first: wish.first_sealed,
         }),
         spec: wish.spec,
     };
@@ -91,8 +92,34 @@ pub async fn make(agent: &Rc<Agent>, wish: Wish) -> Result<View, CallError> {
             return Err(error);
         }
     };
+    if wish.first_sealed && order.spec.is_sealed() {
+        load_modules(agent);
+    }
     let made_ms = (begun.elapsed().as_secs_f64() * 100_000.0).round() / 100.0;
     Ok(View { id: format!("view-{}", wish.number), spec: order.spec, made_ms, inside })
+}
+
+/// A view's root may use iptables' old interface and bridges, whose modules it cannot load itself. They come while
+/// the first commands run: on an emulated processor they take seconds.
+fn load_modules(agent: &Agent) {
+    let argv = ["modprobe", "-q", "-a"].into_iter().chain(MODULES);
+    let plan = own_program(argv.filter_map(|word| CString::new(word).ok()).collect());
+    if let Err(failed) = agent.spawner.spawn(&plan, None) {
+        log!("view: load modules: {}", failed.error);
+    }
+}
+
+/// The agent's binary, as one of its other faces.
+fn own_program(argv: Vec<CString>) -> Plan {
+    Plan {
+        program: Program::Own,
+        argv,
+        envp: Vec::new(),
+        cwd: CString::new("/").unwrap_or_default(),
+        identity: None,
+        stdio: Stdio::Pipes { stdin: true },
+        view: None,
+    }
 }
 
 enum Opened {
@@ -106,15 +133,7 @@ fn failed(reason: String) -> CallError {
 
 /// Runs the maker to its end.
 async fn run(agent: &Rc<Agent>, order: &Order, cgroups: Option<&ViewCgroups>) -> Result<Opened, CallError> {
-    let plan = Plan {
-        program: Program::Own,
-        argv: vec![CString::new(maker::NAME).unwrap_or_default()],
-        envp: Vec::new(),
-        cwd: CString::new("/").unwrap_or_default(),
-        identity: None,
-        stdio: Stdio::Pipes { stdin: true },
-        view: None,
-    };
+    let plan = own_program(vec![CString::new(maker::NAME).unwrap_or_default()]);
     let spawned = agent
         .spawner
         .spawn(&plan, cgroups.map(ViewCgroups::fd))

@@ -2,11 +2,12 @@
 //! everything of its own, ids included, so that root in it has no way back. The way of one view, file by
 //! file: `spec` is the wish; this file finds or makes the view; `maker` is the process that makes it, with
 //! `pins` (hold its paths in place outside), `tree` (its root), `cover` (what hides), `table` (the machine's
-//! mounts), `mounts` (calls), `upcalls` (programs that the kernel runs), `link` and `netlink` (its network), and `holder` (its process 1). The steps
+//! mounts), `mounts` (calls), `kernel_programs` (what the kernel runs), `link` and `netlink` (its network), and `holder` (its process 1). The steps
 //! of a command into it are in `exec/child.rs`. docs/views.md says what holds and what does not.
 
 pub mod cover;
 pub mod holder;
+mod kernel_programs;
 pub mod link;
 pub mod maker;
 mod making;
@@ -16,7 +17,6 @@ pub mod pins;
 pub mod spec;
 pub mod table;
 pub mod tree;
-mod upcalls;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

@@ -120,7 +120,7 @@ static void try_new_root_mount(void) {
   mknod("/opt/disk", S_IFBLK | 0600, makedev(atoi(getenv("DISK_MAJOR")), 0));
   static const char *const sources[] = {"/dev/vda", "/opt/disk", "/dev/root"};
   for (int i = 0; i < 3; i++) {
-    if (mount(sources[i], PLACE, "ext4", MS_RDONLY, NULL)) { bad(); continue; }
+    if (mount(sources[i], PLACE, "ext4", 0, NULL)) { bad(); continue; }
     show(PLACE SECRET);
     umount2(PLACE, MNT_DETACH);
   }
@@ -395,7 +395,7 @@ int main(int argc, char **argv) {
   if (!strcmp(name, "print-handle")) { print_handle(); return 0; }
   if (!strcmp(name, "add-key")) {
     long key = syscall(SYS_add_key, "user", "outside-key", argument, strlen(argument), -4);
-    syscall(SYS_keyctl, 5, key, 0x3f3f3f3f);
+    syscall(SYS_keyctl, 5, key, 0x3f3f0000);
     printf("%ld\n", key);
     return key < 0;
   }
