@@ -1,11 +1,13 @@
 //! Process 1 up to the point where a template is saved: kernel file systems, modules, devices, network,
 //! cgroups; then the agent serves. Nothing here knows what sandbox the machine will be.
 
-mod devices;
+pub mod devices;
 pub mod modules;
 mod mounts;
 pub mod network;
+mod node_rules;
 mod system;
+mod uevents;
 
 use std::io;
 use std::path::Path;
@@ -28,6 +30,7 @@ pub fn run() -> io::Result<()> {
     mounts::mount_kernel_views()?;
     system::open_console();
     reaper::block_sigchld();
+    let uevents = uevents::open()?;
     modules::load_listed();
     report("mount the rest", mounts::mount_rest());
     report("mount the module disk", modules::mount_disk());
@@ -45,6 +48,7 @@ pub fn run() -> io::Result<()> {
         tokio::select! {
             result = agent.reaper.run() => result,
             result = virtio::run(agent.clone()) => result,
+            result = uevents::follow(uevents) => result,
         }
     })
 }
