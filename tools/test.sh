@@ -48,7 +48,8 @@ fi
 
 check lint npx --no-install biome check .
 check types npx --no-install tsc -b
-[ ! -f tests/tsconfig.json ] || check types-tests npx --no-install tsc --noEmit -p tests
+check types-tests npx --no-install tsc --noEmit -p tests
+check types-parts npx --no-install tsc --noEmit -p tests/parts.tsconfig.json
 check rust-format cargo fmt --manifest-path guest-agent/Cargo.toml --check
 (cd guest-agent && cargo clippy --locked --all-targets -- -D warnings) >"$logs/clippy.log" 2>&1 </dev/null
 if [ $? = 0 ]; then count 1 0; echo "ok      rust-lint"; else count 0 1; echo "FAILED  rust-lint"; tail -n 60 "$logs/clippy.log"; fi

@@ -39,6 +39,9 @@ const features: Record<string, string> = {
  */
 const contradicted = 'tests/test_sandbox_operations.py::test_get_logs';
 
+/** Some of upstream's tests allow a second for what a busy host without KVM may need longer for. More than so many failures are a fault. */
+const maxSecondTries = 3;
+
 /** Longest that one suite may take, on a busy host without KVM. */
 const suiteMs = 1_500_000;
 
@@ -49,7 +52,8 @@ export async function liveSuiteOf(version: string): Promise<{ bin: string; sourc
 }
 
 /**
- * Runs the suite of a version, two tests at a time, and writes its lines of the table.
+ * Runs the suite of a version, two tests at a time, and writes its lines of the table. A few that fail are run once more,
+ * alone; which, is told, and stands in the table.
  * @param least how many tests must have run: fewer is a failure
  * @throws with everything that did not go as it must
  */
@@ -61,29 +65,43 @@ export async function runLiveSuite(
 ): Promise<void> {
   const { bin, source } = await liveSuiteOf(version);
   const shell = new ClientShell(server, bin, key, `home-${version}`);
-  const report = join(shell.home, 'junit.xml');
   const present = Object.keys(files).filter((file) => existsSync(join(source, 'tests', file)));
   const began = Date.now();
-  const answer = await shell.run(
-    'python',
-    [
-      ...['-m', 'pytest', '-q', '-n', '2', '--maxschedchunk', '1', '-p', 'no:cacheprovider'],
-      ...['--junitxml', report, ...(version.startsWith('0.2.') ? [] : ['--deselect', contradicted])],
-      ...present.map((file) => `tests/${file}`),
-    ],
-    {
-      cwd: source,
-      env: { PRIME_LIVE_VM_SMOKE: '1', PYTHONDONTWRITEBYTECODE: '1' },
-      timeoutMs: suiteMs,
-    },
-  );
-  if (!existsSync(report))
-    throw new Error(
-      `pytest ended with ${answer.code} and wrote no report:\n${answer.stdout}${answer.stderr}`,
+  const run = async (name: string, tests: string[]) => {
+    const report = join(shell.home, `${name}.xml`);
+    const answer = await shell.run(
+      'python',
+      [
+        ...['-m', 'pytest', '-q', '-n', '2', '--maxschedchunk', '1', '-p', 'no:cacheprovider'],
+        ...['--junitxml', report, ...(version.startsWith('0.2.') ? [] : ['--deselect', contradicted])],
+        ...tests.map((test) => `tests/${test}`),
+      ],
+      {
+        cwd: source,
+        env: { PRIME_LIVE_VM_SMOKE: '1', PYTHONDONTWRITEBYTECODE: '1' },
+        timeoutMs: suiteMs,
+      },
     );
-  const cases = readJunit(readFileSync(report, 'utf8'));
+    if (!existsSync(report))
+      throw new Error(
+        `pytest ended with ${answer.code} and wrote no report:\n${answer.stdout}${answer.stderr}`,
+      );
+    return readJunit(readFileSync(report, 'utf8'));
+  };
   const client = `prime-sandboxes ${version}`;
-  writeResults(client, cases);
+  const first = await run('first', present);
+  const failed = unexpectedFailures(client, first);
+  const again =
+    failed.length > 0 && failed.length <= maxSecondTries
+      ? await run(
+          'again',
+          failed.map(({ name }) => name),
+        )
+      : [];
+  const cases = first.map((one) => again.find(({ name }) => name === one.name) ?? one);
+  for (const { name, message } of failed)
+    process.stdout.write(`${client}: ${name} failed at the first try: ${message}\n`);
+  writeResults(client, cases, new Set(again.map(({ name }) => name)));
   const passed = cases.filter(({ result }) => result === 'passed').length;
   process.stdout.write(
     `${client}: ${passed} of ${cases.length} live tests passed, ${Math.round((Date.now() - began) / 1000)} s\n`,
@@ -91,6 +109,11 @@ export async function runLiveSuite(
   const wrong = complaintsOf(client, cases);
   if (cases.length < least) wrong.push(`only ${cases.length} tests ran, of ${least}`);
   if (wrong.length > 0) throw new Error(`${wrong.join('\n\n')}\n${server.logs()}`);
+}
+
+function unexpectedFailures(client: string, cases: readonly ReportedCase[]): ReportedCase[] {
+  const expected = new Set(notYet.filter((one) => one.client === client).map(({ name }) => name));
+  return cases.filter(({ name, result }) => result === 'failed' && !expected.has(name));
 }
 
 /** What did not go as it must: a failure that is not expected, or a success that is. */
@@ -105,14 +128,25 @@ export function complaintsOf(client: string, cases: readonly ReportedCase[]): st
   return [...wrong, ...gone.map((name) => `${name} stands in not-yet.ts and has not run`)];
 }
 
-function writeResults(client: string, cases: readonly ReportedCase[]): void {
+function writeResults(
+  client: string,
+  cases: readonly ReportedCase[],
+  secondTries: ReadonlySet<string>,
+): void {
   const expected = new Set(notYet.filter((one) => one.client === client).map(({ name }) => name));
   const lines = cases.map(({ name, result }): FeatureResult => {
     const [file = '', test = ''] = name.split('::');
     return {
       client,
       feature: features[test.replace(/\[.*/, '')] ?? files[file] ?? file,
-      result: result === 'passed' ? 'passed' : expected.has(name) ? 'not yet' : 'failed',
+      result:
+        result === 'passed'
+          ? secondTries.has(name)
+            ? 'passed at the second try'
+            : 'passed'
+          : expected.has(name)
+            ? 'not yet'
+            : 'failed',
     };
   });
   const folder = inCheckout('.cache/client-results');

@@ -68,7 +68,7 @@ function toldBy({ code, stdout, stderr }: CliAnswer): Record<string, unknown> {
 }
 
 it('`up` changes to TLS on the same port, once its files can be used', { timeout: 400_000 }, async () => {
-  const { cert, key: keyFile } = authority.issue('server', 'DNS:localhost');
+  const { certPath: cert, keyPath: keyFile } = authority.issue('server', 'DNS:localhost');
   const up = ['up', '--detach', '--restart', '--tls-cert', cert, '--tls-key', keyFile, '--public-url', url];
   chmodSync(keyFile, 0o600);
   const refused = await server.run(up, { timeoutMs: 120_000 });
@@ -93,6 +93,13 @@ it('`up` changes to TLS on the same port, once its files can be used', { timeout
   const ran = await server.run(['run', id, '--', 'echo', 'from here'], { env, timeoutMs: 120_000 });
   expect(ran, ran.stderr).toMatchObject({ code: 0, stdout: 'from here\n' });
   await server.mustRun(['rm', id], { env });
+  // A renewal that went wrong: what runs has the old certificate, and a restart would have none.
+  chmodSync(keyFile, 0o600);
+  const kept = await server.run(['up', '--detach', '--restart'], { env, timeoutMs: 120_000 });
+  expect(kept.code).toBe(2);
+  expect(kept.stderr).toContain('Nothing was started or stopped');
+  expect((await server.run(['status'], { env })).code).toBe(0);
+  chmodSync(keyFile, 0o644);
 });
 
 it('with the authority in certifi, everything works', { timeout: 500_000 }, async () => {

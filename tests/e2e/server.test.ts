@@ -1,5 +1,6 @@
 /** The product as its user meets it: the three commands, accounts, errors, lists, and a bad day of the daemons. */
 import { readFileSync, writeFileSync } from 'node:fs';
+import { getPriority } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pythonArchive } from '../driver/checkout.js';
@@ -56,6 +57,13 @@ it('passes exit codes, streams and input through', async () => {
 it('run --image leaves no sandbox behind', async () => {
   expect(await server.mustRun(['run', '--image', image, ...small, '--', 'echo', 'once'])).toBe('once\n');
   expect((await server.json<Status>(['status'])).machines).toHaveLength(1);
+});
+
+it('lets no number of machines keep the daemons waiting', async () => {
+  const { processes, machines } = await server.json<Status>(['status']);
+  const daemons = processes.filter(({ role }) => role !== 'dns-proxy');
+  expect(daemons.map(({ pid }) => getPriority(pid))).toEqual([-10, -10]);
+  expect(machines.map(({ pid }) => getPriority(pid))).toEqual([0]);
 });
 
 describe('the API', () => {

@@ -3,7 +3,6 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { startWhatIsMissing, type UpOptions } from '../src/actions/up.js';
 import type { CliContext } from '../src/context.js';
 import { isStale } from '../src/up/build-time.js';
 import { type DaemonSpec, isRunning, lastLines, startDaemon } from '../src/up/daemon.js';
@@ -12,6 +11,7 @@ import type { LocalServer } from '../src/up/local-server.js';
 import { withLock } from '../src/up/lock.js';
 import { hasEnded, isAlive, readReadyFile, signalProcess, startTicksOf } from '../src/up/process-identity.js';
 import { requestDaemon } from '../src/up/socket-request.js';
+import { startWhatIsMissing } from '../src/up/start-daemons.js';
 import { stopDaemon } from '../src/up/stop-daemon.js';
 import { supervise } from '../src/up/supervise.js';
 
@@ -190,7 +190,7 @@ describe('brought up', () => {
       instance,
     } as LocalServer;
     const context = { out: { note: () => undefined } } as unknown as CliContext;
-    await expect(startWhatIsMissing(context, kept, wanted, {} as UpOptions)).rejects.toThrow(
+    await expect(startWhatIsMissing(context, kept, wanted, {})).rejects.toThrow(
       'the control plane did not start',
     );
     expect(readInstance(wanted.layout.instanceFile)).toEqual(instance);

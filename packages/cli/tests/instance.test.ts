@@ -17,6 +17,7 @@ import {
   controlPlaneArguments,
   type DaemonOptions,
   daemonOptionNames,
+  endpointOf,
   localUrlOf,
   mergeOptions,
   nodeAgentArguments,
@@ -131,7 +132,7 @@ describe('an instance', () => {
     });
     expect(readControlPlaneOptions(controlPlaneArguments(layoutOf('/d'), options)).server).toMatchObject({
       ...{ host: '0.0.0.0', port: 1, publicUrl: 'https://x', trustedProxies: ['10.0.0.0/8', '::1'] },
-      tls: { cert: '/c', key: '/k' },
+      tls: { certPath: '/c', keyPath: '/k' },
     });
   });
 
@@ -141,6 +142,12 @@ describe('an instance', () => {
     expect(localUrlOf('10.0.0.1:80')).toBe('http://10.0.0.1:80');
     expect(localUrlOf('8080')).toBe('http://127.0.0.1:8080');
     expect(localUrlOf('8080', 'https')).toBe('https://127.0.0.1:8080');
+  });
+
+  it('listens at the port of the scheme where the URL names none', () => {
+    expect(endpointOf(new URL('https://10.0.0.1:443'))).toEqual({ host: '10.0.0.1', port: 443 });
+    expect(endpointOf(new URL('http://[::1]:80'))).toEqual({ host: '::1', port: 80 });
+    expect(endpointOf(new URL('https://127.0.0.1:7070'))).toEqual({ host: '127.0.0.1', port: 7070 });
   });
 
   it('with TLS has an https URL: that of --public-url where there is one', async () => {

@@ -3,6 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { writeInstance } from '../src/up/instance.js';
 import type { FakeApi } from './fake-api.js';
 import { openWorldWithApi, type World } from './world.js';
 
@@ -45,6 +46,34 @@ describe('commands about accounts', () => {
     }
     expect((await world.run(['key', 'ls'])).code).toBe(0);
     expect(api.accountKeys.at(-1)).toBe('Bearer kept');
+  });
+
+  it('find the admin socket also when the configuration names the public URL of this machine', async () => {
+    const data = path.join(world.home, 'data');
+    mkdirSync(path.join(data, 'run'), { recursive: true });
+    let asked = 0;
+    const server = http.createServer((_request, response) => {
+      asked++;
+      response.writeHead(200, { 'content-type': 'application/json' }).end('{"data": [], "total_count": 0}');
+    });
+    await new Promise<void>((resolve) => server.listen(path.join(data, 'run', 'admin.sock'), resolve));
+    world.env['SANDLOT_API_KEY'] = undefined;
+    world.env['SANDLOT_URL'] = 'https://sandlot.invalid';
+    const serverAt = (publicUrl: string) =>
+      writeInstance(path.join(data, 'instance.json'), {
+        ...{ instanceId: 'beef', createdAt: '' },
+        options: { publicUrl, tlsCert: '/c', tlsKey: '/k' },
+      });
+    try {
+      serverAt('https://sandlot.invalid/');
+      expect([(await world.run(['key', 'ls'])).code, asked]).toEqual([0, 1]);
+      serverAt('https://elsewhere.invalid');
+      expect([(await world.run(['key', 'ls'])).code, asked]).not.toEqual([0, 2]);
+      expect(asked).toBe(1);
+    } finally {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    }
   });
 });
 

@@ -3,6 +3,12 @@ import { isIP } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 
+/** Where certificate and key of the TLS listener are. */
+export interface CertificateFiles {
+  certPath: string;
+  keyPath: string;
+}
+
 /** What a control plane needs to run. */
 export interface ControlPlaneOptions {
   /** Folder of the database; ours alone. */
@@ -15,7 +21,7 @@ export interface ControlPlaneOptions {
   adminSocket: string;
   publicUrl?: string | undefined;
   /** PEM files of certificate and key; with them the public port speaks TLS only. */
-  tls?: { cert: string; key: string } | undefined;
+  tls?: CertificateFiles | undefined;
   trustedProxies: readonly string[];
   /** Shown by `status`; the parent of `dataFolder` when absent. */
   shownDataFolder?: string | undefined;
@@ -110,7 +116,7 @@ function parsePublicUrl(text: string | undefined): string | undefined {
 
 /** Both or neither. What is in them is checked by `edge/certificate.ts`. */
 function parseTls(cert: string | undefined, key: string | undefined): ControlPlaneOptions['tls'] {
-  if (cert !== undefined && key !== undefined) return { cert: resolve(cert), key: resolve(key) };
+  if (cert !== undefined && key !== undefined) return { certPath: resolve(cert), keyPath: resolve(key) };
   if (cert === undefined && key === undefined) return undefined;
   const [given, missing] = key === undefined ? ['--tls-cert', '--tls-key'] : ['--tls-key', '--tls-cert'];
   throw new OptionError(`${given} needs ${missing}: TLS takes a certificate and its key`);

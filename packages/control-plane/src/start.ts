@@ -13,7 +13,7 @@ import { Dispatcher } from './app/dispatch.js';
 import { GatewayTokens } from './app/gateway-tokens.js';
 import { Lifecycle } from './app/lifecycle.js';
 import { Reconciler } from './app/reconcile.js';
-import { CertificateWatch, readCertificate } from './edge/certificate.js';
+import { CertificateWatch } from './edge/certificate.js';
 import { Forwarder } from './edge/forwarder.js';
 import { FrontServer } from './edge/front-server.js';
 import { type ApiServer, buildApiServer } from './http/api-server.js';
@@ -31,6 +31,8 @@ export interface StartHooks {
   reconcileIntervalMs?: number;
   /** How often the files of the certificate are looked at. */
   certificateLookMs?: number;
+  /** How long a client may take for the body of an API request. */
+  bodyTimeoutMs?: number;
 }
 
 /** A control plane that runs. */
@@ -53,8 +55,7 @@ export async function startControlPlane(
   hooks: StartHooks,
 ): Promise<ControlPlane> {
   const now = hooks.now ?? Date.now;
-  const certificate = options.tls && readCertificate(options.tls, options.publicUrl);
-  for (const warning of certificate?.warnings ?? []) hooks.log.warn(warning);
+  const certificates = options.tls && new CertificateWatch(options.tls, options.publicUrl, hooks.log);
   const core = await openCore(options, hooks.log, now);
   const { app, reconciler } = core;
   let address = '';
@@ -68,19 +69,13 @@ export async function startControlPlane(
       api: (incoming, outgoing) => api?.handle(incoming, outgoing),
       gateway: (incoming, outgoing) => forwarder.forward(incoming, outgoing),
     },
-    certificate && { cert: certificate.cert, key: certificate.key },
+    certificates?.first,
+    hooks.bodyTimeoutMs,
   );
-  const watch =
-    options.tls &&
-    new CertificateWatch(
-      options.tls,
-      hooks.log,
-      (renewed) => front.renewCertificate(renewed),
-      hooks.certificateLookMs,
-    );
+  certificates?.start((renewed) => front.renewCertificate(renewed), hooks.certificateLookMs);
   const close = async () => {
     closing = true;
-    watch?.close();
+    certificates?.close();
     await front.close(closeGraceMs);
     forwarder.close();
     await api?.close();

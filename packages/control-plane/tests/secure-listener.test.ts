@@ -61,11 +61,13 @@ it('reads a certificate with its chain, and keys of every form', () => {
   expect(readCertificate(files, 'https://sandlot.example.org').warnings).toEqual([]);
   const chain = write('chain.pem', readCertificate(files).cert + authority.pem);
   expect(
-    readCertificate({ cert: chain, key: files.key }, 'https://a.boxes.example.org:8443').warnings,
+    readCertificate({ certPath: chain, keyPath: files.keyPath }, 'https://a.boxes.example.org:8443').warnings,
   ).toEqual([]);
   const traditional = join(folder, 'ec.key');
-  execFileSync('openssl', ['ec', '-in', files.key, '-out', traditional], { stdio: 'pipe' });
-  expect(readCertificate({ cert: files.cert, key: traditional }, 'https://127.0.0.1:1').warnings).toEqual([]);
+  execFileSync('openssl', ['ec', '-in', files.keyPath, '-out', traditional], { stdio: 'pipe' });
+  expect(
+    readCertificate({ certPath: files.certPath, keyPath: traditional }, 'https://127.0.0.1:1').warnings,
+  ).toEqual([]);
 });
 
 it('warns of an expired certificate and of one for another name, and takes both', () => {
@@ -77,27 +79,27 @@ it('warns of an expired certificate and of one for another name, and takes both'
 });
 
 it('says what is wrong with files that cannot be used', () => {
-  const refusal = (cert: string, key: string) => {
+  const refusal = (certPath: string, keyPath: string) => {
     try {
-      readCertificate({ cert, key });
+      readCertificate({ certPath, keyPath });
     } catch (error) {
       expect(error).toBeInstanceOf(OptionError);
       return (error as Error).message;
     }
     throw new Error('it was taken');
   };
-  expect(refusal('/no/such.pem', files.key)).toBe('--tls-cert: there is no file /no/such.pem');
-  expect(refusal(files.cert, '/no/such.key')).toBe('--tls-key: there is no file /no/such.key');
-  expect(refusal(folder, files.key)).toContain('cannot be read: EISDIR');
-  expect(refusal(files.cert, other.key)).toMatch(/does not belong to the certificate .*CN=server/);
-  expect(refusal(files.key, files.key)).toContain('is not a certificate in PEM form');
-  expect(refusal(write('broken.pem', '-----BEGIN CERTIFICATE-----\nAAAA\n'), files.key)).toContain(
+  expect(refusal('/no/such.pem', files.keyPath)).toBe('--tls-cert: there is no file /no/such.pem');
+  expect(refusal(files.certPath, '/no/such.key')).toBe('--tls-key: there is no file /no/such.key');
+  expect(refusal(folder, files.keyPath)).toContain('cannot be read: EISDIR');
+  expect(refusal(files.certPath, other.keyPath)).toMatch(/does not belong to the certificate .*CN=server/);
+  expect(refusal(files.keyPath, files.keyPath)).toContain('is not a certificate in PEM form');
+  expect(refusal(write('broken.pem', '-----BEGIN CERTIFICATE-----\nAAAA\n'), files.keyPath)).toContain(
     'is not a certificate',
   );
-  expect(refusal(files.cert, files.cert)).toContain('is not a private key in PEM form');
+  expect(refusal(files.certPath, files.certPath)).toContain('is not a private key in PEM form');
   const locked = join(folder, 'locked.key');
-  execFileSync('openssl', ['pkey', '-in', files.key, '-aes256', '-passout', 'pass:x', '-out', locked], {
+  execFileSync('openssl', ['pkey', '-in', files.keyPath, '-aes256', '-passout', 'pass:x', '-out', locked], {
     stdio: 'pipe',
   });
-  expect(refusal(files.cert, locked)).toContain('has a passphrase');
+  expect(refusal(files.certPath, locked)).toContain('has a passphrase');
 });

@@ -2,12 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-
-/** Paths of a certificate and its key. */
-export interface IssuedFiles {
-  cert: string;
-  key: string;
-}
+import type { CertificateFiles } from '../src/options.js';
 
 /** Keeps its files in a folder of the caller's. */
 export class TestAuthority {
@@ -30,7 +25,7 @@ export class TestAuthority {
   }
 
   /** A certificate for names such as `DNS:localhost` and `IP:127.0.0.1`, valid for two days or not any more. */
-  issue(name: string, altNames: string, valid: 'now' | 'past' = 'now'): IssuedFiles {
+  issue(name: string, altNames: string, valid: 'now' | 'past' = 'now'): CertificateFiles {
     const [cert, key, request] = ['pem', 'key', 'csr'].map((end) => join(this.folder, `${name}.${end}`)) as [
       string,
       string,
@@ -44,7 +39,7 @@ export class TestAuthority {
       // A negative number of days ends before it begins, which is as expired as it gets.
       ...['-out', cert, '-extfile', extensions, '-days', valid === 'now' ? '2' : '-1'],
     );
-    return { cert, key };
+    return { certPath: cert, keyPath: key };
   }
 
   #openssl(...args: string[]): void {

@@ -282,6 +282,32 @@ it('a broken-off upload to the API is an error there, not a short body', async (
   expect((await api(session, 'GET', '/status')).status).toBe(200);
 });
 
+it('a body that is refused and never ends costs its client the stream, and nobody else anything', async () => {
+  const other = new World({ tls: { ...files } });
+  await other.node.start();
+  await other.startPlane({ bodyTimeoutMs: 300 });
+  const session = connect(other.address, { ca });
+  session.on('error', () => undefined);
+  try {
+    for (const path of ['/nothing', '/api/v1/sandbox']) {
+      const sent = session.request({
+        ...{ ':method': 'POST', ':path': path, 'content-type': 'application/json' },
+      });
+      sent.on('error', () => undefined);
+      sent.write(Buffer.alloc(2 * 1024 * 1024, '['));
+      const [headers] = (await once(sent, 'response')) as [Record<string, unknown>];
+      expect(Number(headers[':status'])).toBeGreaterThanOrEqual(400);
+      sent.resume();
+      await once(sent, 'close');
+    }
+    const alive = session.request({ ':path': '/api/v1/sandbox' });
+    expect((await finish(alive)).status).toBe(401);
+  } finally {
+    session.destroy();
+    await other.close();
+  }
+});
+
 it('an answer that the node breaks off is broken off with an error, not ended', async () => {
   const { sent, response } = begin(open(), '/gw/u/s/download');
   sent.end();
@@ -435,10 +461,10 @@ it('uses a renewed certificate without a restart, and keeps the old one while on
   try {
     const name = () => commonName(Number(new URL(other.address).port));
     expect(await name()).toBe('served');
-    copyFileSync(renewed.cert, served.cert);
+    copyFileSync(renewed.certPath, served.certPath);
     await other.eventually(() => other.logged.some((line) => line.includes('the old one stays in use')));
     expect(await name()).toBe('served');
-    copyFileSync(renewed.key, served.key);
+    copyFileSync(renewed.keyPath, served.keyPath);
     await other.eventually(async () => (await name()) === 'renewed');
   } finally {
     await other.close();

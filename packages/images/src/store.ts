@@ -3,6 +3,8 @@
  * `ImageStore.acquire`. The class that implements this is made by `openImageStore`.
  */
 
+import type { ImageErrorCode } from '@sandlot/protocol';
+
 /** Docker's image configuration, the part that a machine needs. */
 export interface ImageConfig {
   env: string[];
@@ -81,27 +83,6 @@ export interface ImageStore {
   prune(): Promise<{ removed: string[]; freedBytes: number }>;
   close(): Promise<void>;
 }
-
-/** Every code is one thing that a user can act on. */
-export type ImageErrorCode =
-  | 'invalid-reference'
-  | 'not-found'
-  | 'unauthorized'
-  | 'unreachable'
-  | 'rate-limited'
-  | 'insecure-registry'
-  | 'wrong-platform'
-  | 'digest-mismatch'
-  | 'truncated'
-  | 'unknown-compression'
-  | 'unsupported-media-type'
-  | 'invalid-manifest'
-  | 'invalid-layer'
-  | 'too-large'
-  | 'no-space'
-  | 'in-use'
-  | 'build-failed'
-  | 'aborted';
 
 /** An image could not be had. `message` says what failed, why, and what to do. */
 export class ImageError extends Error {

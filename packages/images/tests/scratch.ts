@@ -53,13 +53,15 @@ export async function* streamOf(bytes: Buffer): AsyncGenerator<Uint8Array> {
   for (let at = 0; at < bytes.length; at += 65_536) yield bytes.subarray(at, at + 65_536);
 }
 
-/** The code of the `ImageError` that a promise rejects with, and its message. */
-export async function failureOf(promise: Promise<unknown>): Promise<{ code: string; message: string }> {
+/** What of the `ImageError` that a promise rejects with is for others: its code, its message, and the stack of logs. */
+export async function failureOf(
+  promise: Promise<unknown>,
+): Promise<{ code: string; message: string; stack: string }> {
   try {
     await promise;
   } catch (error) {
-    const { code, message } = error as { code: string; message: string };
-    return { code, message };
+    const { code, message, stack } = error as { code: string; message: string; stack: string };
+    return { code, message, stack };
   }
   throw new Error('it did not fail');
 }

@@ -7,8 +7,17 @@
  * If we die in between, the log is still whole; at worst its copy holds the same lines. Of another
  * process's log the lines of the microseconds between the last copy and the cut are lost.
  */
-import { closeSync, openSync, readSync, renameSync, statSync, truncateSync, writeSync } from 'node:fs';
-import { copyFile, readdir, rename, rm, stat } from 'node:fs/promises';
+import {
+  closeSync,
+  existsSync,
+  openSync,
+  readSync,
+  renameSync,
+  statSync,
+  truncateSync,
+  writeSync,
+} from 'node:fs';
+import { copyFile, readdir, rm, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 
 /** Sizes and times. */
@@ -67,6 +76,7 @@ export class LogRotation {
     try {
       // The long part, while the log goes on growing.
       await copyFile(file, copy);
+      // From here in one go, so that nothing of our own comes in between. Old logs move only when the copy is whole.
       appendTail(file, copy);
     } catch (error) {
       await rm(copy, { force: true });
@@ -75,10 +85,8 @@ export class LogRotation {
       return;
     }
     for (let number = this.#kept - 1; number >= 1; number--) {
-      await rename(`${file}.${number}`, `${file}.${number + 1}`).catch(ignoreMissing);
+      if (existsSync(`${file}.${number}`)) renameSync(`${file}.${number}`, `${file}.${number + 1}`);
     }
-    // In one go, so that nothing of our own comes in between.
-    appendTail(file, copy);
     renameSync(copy, `${file}.1`);
     truncateSync(file);
   }
@@ -105,7 +113,7 @@ function appendTail(file: string, copy: string): void {
       for (let position = statSync(copy).size; ; ) {
         const count = readSync(from, chunk, 0, chunk.length, position);
         if (count === 0) return;
-        writeSync(to, chunk, 0, count);
+        for (let written = 0; written < count; ) written += writeSync(to, chunk, written, count - written);
         position += count;
       }
     } finally {
@@ -114,8 +122,4 @@ function appendTail(file: string, copy: string): void {
   } finally {
     closeSync(from);
   }
-}
-
-function ignoreMissing(error: NodeJS.ErrnoException): void {
-  if (error.code !== 'ENOENT') throw error;
 }

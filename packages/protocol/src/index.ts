@@ -8,6 +8,7 @@ export * from './gateway.js';
 export * from './gen/command_session_pb.js';
 export * from './guest-api.js';
 export * from './image.js';
+export * from './image-errors.js';
 export * from './image-reference.js';
 export * from './ipv4.js';
 export * from './node-api.js';

@@ -105,7 +105,7 @@ it('is nothing for a command without a session', async () => {
   expect(attachment).toEqual({});
 });
 
-it.each([
+it.each<[string, string | true]>([
   ['with a position', 'a b'],
   ['without one, for a new session', true],
 ])('is confirmed while much comes in: %s', async (_how, session) => {

@@ -15,12 +15,12 @@ const authority = new TestAuthority(folder);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** Connections taken while the client asked, and what it said. */
-async function ask(server: Server): Promise<{ message: string; connections: number }> {
+async function ask(server: Server, scheme = 'https'): Promise<{ message: string; connections: number }> {
   let connections = 0;
   server.on('connection', () => connections++);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const client = new Sandlot({
-    url: `https://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `${scheme}://127.0.0.1:${(server.address() as AddressInfo).port}`,
     apiKey: 'k',
   });
   try {
@@ -35,8 +35,8 @@ async function ask(server: Server): Promise<{ message: string; connections: numb
 }
 
 function serverWith(names: string): Server {
-  const { cert, key } = authority.issue('server', names);
-  return createServer({ cert: readFileSync(cert), key: readFileSync(key) }, (_request, response) =>
+  const { certPath, keyPath } = authority.issue('server', names);
+  return createServer({ cert: readFileSync(certPath), key: readFileSync(keyPath) }, (_request, response) =>
     response.end('{}'),
   );
 }
@@ -68,6 +68,11 @@ it('says that a self-signed certificate is one', async () => {
     response.end('{}'),
   );
   expect((await ask(own)).message).toContain('it is self-signed');
+});
+
+it('says that TLS may be spoken where it was not', { timeout: 60_000 }, async () => {
+  const { message } = await ask(serverWith('IP:127.0.0.1'), 'http');
+  expect(message).toContain('before it answered; a server with TLS has an https:// URL');
 });
 
 it('says that no TLS is spoken', { timeout: 60_000 }, async () => {

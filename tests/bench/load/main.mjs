@@ -83,12 +83,14 @@ async function openStreams(sandboxes) {
 }
 
 async function keepRhythm(sandboxes) {
+  const createsPerMinute = Number(values['creates-per-minute']);
+  // Heaps fill at first; and what is left after a collection is what is kept.
+  await runRhythm({ client, image, sandboxes, seconds: seconds / 3, createsPerMinute });
+  const memoryBefore = await daemons.collectedMemory();
   await daemons.loops();
   const idle = startIdleLoop();
   const stopLoops = watch(() => daemons.loops(), 1_000);
-  const stopMemory = watch(() => daemons.memory(), 1_000);
   const cpuBefore = { client: process.cpuUsage(), daemons: daemons.cpu(), at: performance.now() };
-  const createsPerMinute = Number(values['creates-per-minute']);
   const { times, callsPerSecond, wantedPerSecond } = await runRhythm({
     client,
     image,
@@ -100,8 +102,9 @@ async function keepRhythm(sandboxes) {
   const cpu = process.cpuUsage(cpuBefore.client);
   const daemonCpu = daemons.cpu();
   const loops = await stopLoops();
-  const memory = await stopMemory();
   const bareLoop = await idle();
+  const resident = daemons.memory();
+  const memory = await daemons.collectedMemory();
   for (const [name, kind] of Object.entries(times)) note(`${name}: ${kind}`);
   const percent = (name) => ((daemonCpu[name] - cpuBefore.daemons[name]) / tookS) * 100;
   const errors = Object.values(times).flatMap((kind) => kind.errors);
@@ -114,17 +117,11 @@ async function keepRhythm(sandboxes) {
   show('load-create-p99', times.create.quantile(0.99));
   show('load-loop-control-plane', longest('controlPlane'), bareLoop);
   show('load-loop-node-agent', longest('nodeAgent'), bareLoop);
-  show('load-memory-control-plane', growth(memory.map((look) => look.controlPlane)));
-  show('load-memory-node-agent', growth(memory.map((look) => look.nodeAgent)));
+  const growth = (name) => (memory[name] / memoryBefore[name] - 1) * 100;
+  show('load-memory-control-plane', growth('controlPlane'));
+  show('load-memory-node-agent', growth('nodeAgent'));
   show('load-cpu-control-plane', percent('controlPlane'));
   show('load-cpu-node-agent', percent('nodeAgent'));
   show('load-cpu-client', (cpu.user + cpu.system) / 1e4 / tookS);
-  note(`memory at the end: ${JSON.stringify(memory.at(-1))}`);
-}
-
-/** How much larger the median of the last third is than that of the second, %; in the first third heaps fill. */
-function growth(values) {
-  const third = Math.max(1, Math.floor(values.length / 3));
-  const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
-  return (median(values.slice(-third)) / median(values.slice(third, 2 * third)) - 1) * 100;
+  note(`MiB at the end: ${JSON.stringify(resident)}, collected: ${JSON.stringify(memory)}`);
 }

@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
+import { collectGarbage } from '../product/collect.mjs';
 
 /** Times and failures of one kind of call. */
 export class Times {
@@ -51,6 +52,13 @@ export class Daemons {
   /** Resident memory of each, MiB. */
   memory() {
     return { controlPlane: residentMiB(this.controlPlane), nodeAgent: residentMiB(this.nodeAgent) };
+  }
+
+  /** The same after a garbage collection in each: what they keep. */
+  async collectedMemory() {
+    await collectGarbage(this.controlPlane);
+    await collectGarbage(this.nodeAgent);
+    return this.memory();
   }
 
   /** CPU time that each has used, seconds. */

@@ -1,4 +1,4 @@
-// What clients cost that open a stream of endless output and stop reading: memory of both daemons, for each of them.
+// What clients cost that open a stream of endless output and stop reading: memory that both daemons keep, for each of them.
 // Used by main.mjs.
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -9,11 +9,8 @@ const settledMiB = 0.5;
 
 /** One stalled client for each sandbox. Answers KiB for each; the streams are ended. */
 export async function measureStalled({ client, daemons, sandboxes }) {
-  const total = () => {
-    const { controlPlane, nodeAgent } = daemons.memory();
-    return controlPlane + nodeAgent;
-  };
-  const before = await settled(total);
+  const total = ({ controlPlane, nodeAgent }) => controlPlane + nodeAgent;
+  const before = total(await daemons.collectedMemory());
   const streams = await Promise.all(
     sandboxes.map(async ({ gateway }) => {
       const stream = await client.openStream(gateway, ['/bin/cat', '/dev/zero'], () => undefined);
@@ -21,12 +18,13 @@ export async function measureStalled({ client, daemons, sandboxes }) {
       return stream;
     }),
   );
-  const after = await settled(total);
+  await settled(() => total(daemons.memory()));
+  const after = total(await daemons.collectedMemory());
   for (const stream of streams) stream.close();
   return ((after - before) * 1024) / sandboxes.length;
 }
 
-/** The figure once it moves no more. */
+/** Resolves when the figure moves no more. */
 async function settled(read) {
   const deadline = performance.now() + deadlineMs;
   let last = read();
@@ -36,5 +34,4 @@ async function settled(read) {
     still = Math.abs(now - last) < settledMiB ? still + 1 : 0;
     last = now;
   }
-  return last;
 }

@@ -37,7 +37,7 @@ export async function run(
 /** What is wrong with the archive is said of the file; a wrong name or a server that is gone is not its fault. */
 async function withFile(error: unknown, file: string): Promise<unknown> {
   const { code, message, hint } = error as Error & { code?: string; hint?: string };
-  if (!isImageError(error) || code === 'invalid-reference' || message.includes(file)) return error;
+  if (!(await isImageError(error)) || code === 'invalid-reference' || message.includes(file)) return error;
   const { SandlotError } = await import('@sandlot/sdk');
   return new SandlotError(`${file === '-' ? 'standard input' : file}: ${message}`, {
     code,

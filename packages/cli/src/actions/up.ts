@@ -2,28 +2,16 @@
 import { CliError } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
-import { isStale } from '../up/build-time.js';
 import { checkOptions } from '../up/check-options.js';
-import { type DaemonSpec, isRunning, startDaemon } from '../up/daemon.js';
 import { ensureKey, type KeyOutcome } from '../up/first-key.js';
-import { requireFreeAddress } from '../up/free-address.js';
-import {
-  keepOptions,
-  type LocalServer,
-  openNodeSocket,
-  withOptions,
-  withServer,
-} from '../up/local-server.js';
-import { isAlive, readReadyFile } from '../up/process-identity.js';
-import { buildRoot } from '../up/reachable-build.js';
-import { stopDaemon } from '../up/stop-daemon.js';
+import { type LocalServer, withOptions, withServer } from '../up/local-server.js';
+import { readReadyFile } from '../up/process-identity.js';
+import { type RenewOptions, startWhatIsMissing } from '../up/start-daemons.js';
 import { supervise } from '../up/supervise.js';
 
 /** Its options, beside those of the daemons. */
-export interface UpOptions extends OutputOptions {
+export interface UpOptions extends OutputOptions, RenewOptions {
   detach?: boolean;
-  restart?: boolean;
-  ifStale?: boolean;
   data?: string;
 }
 
@@ -58,7 +46,8 @@ async function bringUp(
   options: UpOptions,
 ): Promise<{ server: LocalServer; started: string[] }> {
   const wanted = withOptions(kept, options as unknown as Record<string, unknown>);
-  if (wanted !== kept)
+  // Also with the old flags: their files may have changed since, and what is stopped must be able to start.
+  if (wanted !== kept || options.restart || options.ifStale)
     for (const warning of await checkOptions([wanted.nodeAgent, wanted.controlPlane]))
       context.out.note(`warning: ${warning}`);
   const started = await startWhatIsMissing(context, kept, wanted, options);
@@ -70,70 +59,6 @@ async function bringUp(
   const key = await ensureKey(context, server);
   report(context, server, started, key, options);
   return { server, started };
-}
-
-/** In the order in which they are started. */
-const daemons = ['nodeAgent', 'controlPlane'] as const;
-
-/** Starts the daemons that do not run, or have to be renewed; gives their roles. The flags of the first that is started are kept, whatever becomes of the second. */
-export async function startWhatIsMissing(
-  context: Pick<CliContext, 'out'>,
-  kept: LocalServer,
-  wanted: LocalServer,
-  options: UpOptions,
-): Promise<string[]> {
-  const started: string[] = [];
-  // Before anything is started: a node agent whose control plane cannot listen would stay behind.
-  for (const daemon of daemons) {
-    const moves = addressOf(kept[daemon]) !== addressOf(wanted[daemon]);
-    const isOurs = !moves && isAlive(readReadyFile(kept[daemon].readyFile));
-    if (!isOurs) await requireFreeAddress(wanted[daemon]);
-  }
-  for (const daemon of daemons) {
-    // One that runs is found where the old flags put it.
-    if (!(await mustStart(context, kept[daemon], options))) continue;
-    await requireFreeAddress(wanted[daemon]);
-    context.out.note(`starting the ${wanted[daemon].role} …`);
-    await startDaemon(wanted[daemon]);
-    started.push(wanted[daemon].role);
-    // Here and not at the end: what runs with them is found by them, also when the other daemon fails.
-    if (started.length === 1) keepOptions(wanted);
-    if (daemon === 'nodeAgent') openNodeSocket(wanted);
-  }
-  return started;
-}
-
-/** Where it listens, with TLS or without. */
-function addressOf({ health }: DaemonSpec): string {
-  return 'url' in health ? new URL(health.url).host : health.socketPath;
-}
-
-/** True when the daemon is to be started now; ends one that has to go first. */
-async function mustStart(
-  context: Pick<CliContext, 'out'>,
-  spec: DaemonSpec,
-  options: UpOptions,
-): Promise<boolean> {
-  const stale = isStale(spec.role, buildRoot, spec.readyFile);
-  if (await isRunning(spec)) {
-    if (!options.restart && !(options.ifStale && stale)) {
-      if (stale)
-        context.out.note(`the ${spec.role} is older than this build; \`sandlot up --restart\` renews it`);
-      return false;
-    }
-    context.out.note(
-      `stopping the ${spec.role}${options.restart ? '' : ', which is older than this build'} …`,
-    );
-    if ((await stopDaemon(spec.readyFile)) === 'killed')
-      context.out.note(`the ${spec.role} had to be killed`);
-    return true;
-  }
-  const ready = readReadyFile(spec.readyFile);
-  if (isAlive(ready)) {
-    context.out.note(`the ${spec.role} (${ready.pid}) does not answer; renewing it`);
-    await stopDaemon(spec.readyFile);
-  }
-  return true;
 }
 
 function report(

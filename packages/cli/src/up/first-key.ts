@@ -1,6 +1,6 @@
 /** After `up`: a key that works is in the configuration of the user who called it. */
 import path from 'node:path';
-import { ConnectionError, Sandlot } from '@sandlot/sdk';
+import { AuthenticationError, Sandlot } from '@sandlot/sdk';
 import { CliError } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import { configPath, readConfigFile, writeConfigFile } from '../settings.js';
@@ -28,14 +28,14 @@ export async function ensureKey(context: CliContext, server: LocalServer): Promi
   return 'written';
 }
 
-/** The server runs: where it cannot be reached, the public URL leads elsewhere, or its certificate is not trusted here. */
+/** Only a server that says so has refused it: it may be slow, its public URL may lead elsewhere or past a proxy, or its certificate is not trusted here. */
 async function stateOf(url: string, key: string): Promise<'works' | 'refused' | 'unclear'> {
   const client = new Sandlot({ url, apiKey: key, maxRetries: 1, timeoutMs: 5_000 });
   try {
     await client.server.status();
     return 'works';
   } catch (error) {
-    return error instanceof ConnectionError ? 'unclear' : 'refused';
+    return error instanceof AuthenticationError ? 'refused' : 'unclear';
   } finally {
     client.close();
   }

@@ -5,6 +5,7 @@
 import net from 'node:net';
 import { CliError, exitCodes } from '../cli-error.js';
 import type { DaemonSpec } from './daemon.js';
+import { endpointOf } from './options.js';
 
 /** A listener of this machine takes a connection at once; one that does not is no listener. */
 const connectTimeoutMs = 2_000;
@@ -20,7 +21,7 @@ export async function requireFreeAddress({ role, health }: DaemonSpec): Promise<
 
 function isTaken(url: URL): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = net.connect({ host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || 80) });
+    const socket = net.connect(endpointOf(url));
     const finish = (taken: boolean) => {
       socket.destroy();
       resolve(taken);

@@ -12,13 +12,7 @@ import { type Instance, readInstance, writeInstance } from './instance.js';
 import { ensureGatewayKeys } from './keys.js';
 import { instanceIdOf, type Layout, layoutOf, makeDataFolder } from './layout.js';
 import { withLock } from './lock.js';
-import {
-  controlPlaneArguments,
-  defaultListen,
-  localUrlOf,
-  mergeOptions,
-  nodeAgentArguments,
-} from './options.js';
+import { controlPlaneArguments, mergeOptions, nodeAgentArguments, urlsOf } from './options.js';
 import { buildRoot, makeBuildReachable } from './reachable-build.js';
 import { ensureServiceUser, type UserIds } from './service-user.js';
 
@@ -91,9 +85,7 @@ export function keepOptions({ layout, instance }: LocalServer): void {
 /** The daemons of a prepared instance. */
 function daemonSpecs(layout: Layout, { instanceId, options }: Instance, serviceUser: UserIds | undefined) {
   const map = makeBuildReachable(layout.build, serviceUser);
-  const hasTls = options.tlsCert !== undefined || options.tlsKey !== undefined;
-  const listenUrl = localUrlOf(options.listen ?? defaultListen, hasTls ? 'https' : 'http');
-  const url = (hasTls ? options.publicUrl?.replace(/\/+$/, '') : undefined) ?? listenUrl;
+  const { listenUrl, url } = urlsOf(options);
   const mapped = { ...options, ...(options.guestAssets ? { guestAssets: map(options.guestAssets) } : {}) };
   const nodeAgent: DaemonSpec = {
     role: 'node agent',

@@ -109,6 +109,19 @@ export function localUrlOf(listen: string, scheme: 'http' | 'https' = 'http'): s
   return `${scheme}://${isAll ? '127.0.0.1' : host}:${match?.[2] ?? '7070'}`;
 }
 
+/** Where a server with these flags listens, and the URL for clients on this machine: with TLS the one that the certificate is for. */
+export function urlsOf(options: DaemonOptions): { listenUrl: string; url: string } {
+  const hasTls = options.tlsCert !== undefined || options.tlsKey !== undefined;
+  const listenUrl = localUrlOf(options.listen ?? defaultListen, hasTls ? 'https' : 'http');
+  return { listenUrl, url: (hasTls ? options.publicUrl?.replace(/\/+$/, '') : undefined) ?? listenUrl };
+}
+
+/** Address and port of a URL of ours, of which none has to name the port of its scheme. */
+export function endpointOf(url: URL): { host: string; port: number } {
+  const port = url.port === '' ? (url.protocol === 'https:' ? 443 : 80) : Number(url.port);
+  return { host: url.hostname.replace(/^\[|\]$/g, ''), port };
+}
+
 function flag(name: string, value: string | number | undefined): string[] {
   return value === undefined ? [] : [name, String(value)];
 }

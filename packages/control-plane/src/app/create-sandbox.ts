@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import type { CreateSandbox, Sandbox } from '@sandlot/protocol';
 import type { SandboxRecord, SandboxRequest, Shape } from '../domain/record.js';
-import { effectiveShape } from '../domain/shape.js';
+import { effectiveShape, memoryStepMiB } from '../domain/shape.js';
 import type { Room } from '../scheduler/place.js';
 import type { Db } from '../store/database.js';
 import { findRepetition, insertRepetition } from '../store/idempotency.js';
@@ -91,8 +91,8 @@ function tooLarge(
   { beyond, largest }: { beyond: readonly (keyof Room)[]; largest: Room },
   { cpuCores, memoryGb, diskGb }: SandboxRequest,
 ): AppError {
-  // Rounded down: what the text says is there must be accepted.
-  const offeredGiB = Math.floor(largest.memoryMiB / 102.4) / 10;
+  // In whole steps: what the text says is there must be accepted.
+  const offeredGiB = (Math.floor(largest.memoryMiB / memoryStepMiB) * memoryStepMiB) / 1024;
   const texts = {
     vcpus: `${cpuCores} CPUs is more than any node offers in all (${largest.vcpus}).`,
     memoryMiB: `${memoryGb} GiB is more than any node offers in all (${offeredGiB} GiB).`,

@@ -5,7 +5,7 @@ import type { Shape } from './record.js';
 export const memoryStepMiB = 256;
 
 /** Most vCPUs of one machine. */
-export const maxVcpus = 16;
+const maxVcpus = 16;
 
 /** The smallest disk: file systems end at whole GiB. */
 const minDiskGiB = 1;

@@ -8,13 +8,7 @@ import { isIP } from 'node:net';
 import { userInfo } from 'node:os';
 import { createSecureContext } from 'node:tls';
 import type { Logger } from 'pino';
-import { OptionError } from '../options.js';
-
-/** Where they are. */
-export interface CertificateFiles {
-  cert: string;
-  key: string;
-}
+import { type CertificateFiles, OptionError } from '../options.js';
 
 /** PEM text of both. */
 export interface Certificate {
@@ -30,37 +24,47 @@ export function readCertificate(
   files: CertificateFiles,
   publicUrl?: string,
 ): Certificate & { warnings: string[] } {
-  const cert = readText('--tls-cert', files.cert);
-  const key = readText('--tls-key', files.key);
-  const leaf = parseCertificate(files.cert, cert);
-  const privateKey = parseKey(files.key, key);
+  const cert = readText('--tls-cert', files.certPath);
+  const key = readText('--tls-key', files.keyPath);
+  const leaf = parseCertificate(files.certPath, cert);
+  const privateKey = parseKey(files.keyPath, key);
   if (!leaf.checkPrivateKey(privateKey))
     throw new OptionError(
-      `the key in ${files.key} does not belong to the certificate in ${files.cert} (${oneLine(leaf.subject)}): give the key that it was made with; of a chain the server's own certificate comes first`,
+      `the key in ${files.keyPath} does not belong to the certificate in ${files.certPath} (${oneLine(leaf.subject)}): give the key that it was made with; of a chain the server's own certificate comes first`,
     );
   try {
     createSecureContext({ cert, key });
   } catch (cause) {
-    throw new OptionError(`${files.cert} and ${files.key} cannot be used for TLS: ${textOf(cause)}`, {
+    throw new OptionError(`${files.certPath} and ${files.keyPath} cannot be used for TLS: ${textOf(cause)}`, {
       cause,
     });
   }
-  return { cert, key, warnings: warningsOf(files.cert, leaf, publicUrl) };
+  return { cert, key, warnings: warningsOf(files.certPath, leaf, publicUrl) };
 }
 
-/** Calls back with each new certificate that is whole; one that is not is logged and passed over. */
+/** The certificate in use, and each renewed one that is whole; one that is not is logged and passed over. */
 export class CertificateWatch {
-  readonly #timer: NodeJS.Timeout;
+  /** What the files held at first. */
+  readonly first: Certificate;
+  #timer: NodeJS.Timeout | undefined;
   #seen: string;
 
+  /** Throws what {@link readCertificate} throws. */
   constructor(
     private readonly files: CertificateFiles,
+    private readonly publicUrl: string | undefined,
     private readonly log: Logger,
-    private readonly onRenewed: (certificate: Certificate) => void,
-    everyMs = lookMs,
   ) {
+    // Before the read: what changes after it is seen.
     this.#seen = stampOf(files);
-    this.#timer = setInterval(() => this.#look(), everyMs).unref();
+    const { warnings, ...certificate } = readCertificate(files, publicUrl);
+    for (const warning of warnings) log.warn(warning);
+    this.first = certificate;
+  }
+
+  /** Calls back with each renewed certificate from now on, and with one that came since the first. */
+  start(onRenewed: (certificate: Certificate) => void, everyMs = lookMs): void {
+    this.#timer = setInterval(() => this.#look(onRenewed), everyMs).unref();
   }
 
   /** Looks no more. */
@@ -68,14 +72,14 @@ export class CertificateWatch {
     clearInterval(this.#timer);
   }
 
-  #look(): void {
+  #look(onRenewed: (certificate: Certificate) => void): void {
     const stamp = stampOf(this.files);
     if (stamp === this.#seen) return;
     this.#seen = stamp;
     try {
-      const { warnings, ...certificate } = readCertificate(this.files);
-      this.onRenewed(certificate);
-      this.log.info({ file: this.files.cert }, 'a renewed certificate is in use');
+      const { warnings, ...certificate } = readCertificate(this.files, this.publicUrl);
+      onRenewed(certificate);
+      this.log.info({ file: this.files.certPath }, 'a renewed certificate is in use');
       for (const warning of warnings) this.log.warn(warning);
     } catch (error) {
       // Often only the first of two files that are being replaced: the second changes the stamp again.
@@ -84,8 +88,8 @@ export class CertificateWatch {
   }
 }
 
-function stampOf({ cert, key }: CertificateFiles): string {
-  return [cert, key]
+function stampOf({ certPath, keyPath }: CertificateFiles): string {
+  return [certPath, keyPath]
     .map((file) => {
       const stat = statSync(file, { bigint: true, throwIfNoEntry: false });
       return stat === undefined

@@ -70,10 +70,11 @@ export class Forwarder {
       }
       const repeatable = !bodyBegun && performance.now() < retryUntil;
       if (repeatable && (isRefused(error) || sent.reusedSocket)) {
-        setTimeout(
-          () => this.#attempt(incoming, outgoing, requestId, retryUntil),
-          sent.reusedSocket ? 0 : retryPauseMs,
-        );
+        const again = () => {
+          if (outgoing.destroyed) this.count('client-gone');
+          else this.#attempt(incoming, outgoing, requestId, retryUntil);
+        };
+        setTimeout(again, sent.reusedSocket ? 0 : retryPauseMs);
         return;
       }
       this.#refuse(incoming, outgoing, requestId, error, bodyBegun);

@@ -19,7 +19,7 @@ export interface FrontTargets {
 /** A client has this long to send the head of a request. */
 const headersTimeoutMs = 60_000;
 /** A client has this long to send the body of an API request. Uploads have no such limit. */
-const bodyTimeoutMs = 60_000;
+const defaultBodyTimeoutMs = 60_000;
 /** Longer than clients and proxies keep idle connections, so that we are not the side that closes them. */
 const keepAliveTimeoutMs = 75_000;
 
@@ -35,10 +35,10 @@ export class FrontServer {
   readonly #open = new Set<Socket>();
   #adminPath: string | undefined;
 
-  constructor(targets: FrontTargets, certificate?: Certificate) {
+  constructor(targets: FrontTargets, certificate?: Certificate, bodyTimeoutMs = defaultBodyTimeoutMs) {
     const listener: RequestListener = (incoming, outgoing) => {
       const url = incoming.url ?? '/';
-      limitBodyTime(incoming, url);
+      limitBodyTime(incoming, url, bodyTimeoutMs);
       if (url.startsWith('/gw/')) targets.gateway(incoming, outgoing);
       else targets.api(incoming, outgoing);
     };
@@ -108,7 +108,7 @@ function createListener(listener: RequestListener): Server {
 }
 
 /** Node's own limit is for all requests or none, and an upload may take hours. */
-function limitBodyTime(incoming: IncomingMessage, url: string): void {
+function limitBodyTime(incoming: IncomingMessage, url: string, bodyTimeoutMs: number): void {
   if (streamedPaths.some((path) => url.startsWith(path))) return;
   if (!hasBody(incoming)) return;
   const timer = setTimeout(() => incoming.destroy(new Error('the body took too long')), bodyTimeoutMs);

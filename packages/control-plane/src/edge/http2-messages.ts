@@ -13,9 +13,7 @@ export class FrontRequest extends Http2ServerRequest {
     const [stream] = args;
     const cut = () => {
       if (this.readableEnded || this.destroyed) return;
-      const error = Object.assign(new Error('the client broke off the request'), { code: 'ECONNRESET' });
-      // As IncomingMessage does: nobody need listen.
-      this.destroy(this.listenerCount('error') > 0 ? error : undefined);
+      this.destroy(Object.assign(new Error('the client broke off the request'), { code: 'ECONNRESET' }));
     };
     // Before Node's own listeners, which make an end of both.
     stream.prependOnceListener('close', () => {
@@ -31,7 +29,8 @@ export class FrontRequest extends Http2ServerRequest {
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     const stream = this.stream as ServerHttp2Stream | undefined;
     if (!this.readableEnded && stream && !stream.closed) stream.close(constants.NGHTTP2_CANCEL);
-    done(error);
+    // As IncomingMessage has it: nobody need listen. The API stops listening once it has answered.
+    done(this.listenerCount('error') > 0 ? error : null);
   }
 }
 

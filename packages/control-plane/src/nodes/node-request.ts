@@ -109,6 +109,8 @@ export class NodeTransport {
           if (!call.stream?.readableEnded) sent.destroy(new Error('the client went away during its upload'));
         });
         call.stream.pipe(sent);
+        // What the node no longer reads is not wanted; reading it lets the client see the answer.
+        sent.once('close', () => call.stream?.resume());
       }
     });
   }

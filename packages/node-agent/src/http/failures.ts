@@ -1,5 +1,6 @@
 /** Errors of the node's parts as HTTP answers of its API. The control plane turns them into the public ones. */
-import { ImageError, type ImageErrorCode } from '@sandlot/images';
+import { ImageError } from '@sandlot/images';
+import type { ImageErrorCode } from '@sandlot/protocol';
 import { GuestUnreachableError } from '../guest/channel.js';
 import { GuestCallError } from '../guest/guest-client.js';
 import { NetworkError } from '../network/network.js';

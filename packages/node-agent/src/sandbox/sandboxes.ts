@@ -108,9 +108,9 @@ export class Sandboxes {
     try {
       await this.parts.records.write(record);
     } catch (error) {
-      // Not begun, so not here: the same request must be able to begin it once there is room.
-      this.#all.delete(spec.sandboxId);
+      // Not begun, so not here: the same request must be able to begin it once there is room. Its folder goes first.
       await this.parts.records.remove(spec.sandboxId).catch(() => undefined);
+      this.#all.delete(spec.sandboxId);
       throw error;
     }
     sandbox.begin();

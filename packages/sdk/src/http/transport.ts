@@ -197,7 +197,11 @@ function asTransportError(cause: unknown, request: TransportRequest): Error {
       cause,
     });
   }
-  return new ConnectionError(`${where}: ${connectionText(code, cause)}`, {
+  // A listener with TLS that is spoken to without it says nothing, and hangs up.
+  const unanswered =
+    (cause as Error | undefined)?.message === 'socket hang up' && request.url.startsWith('http:');
+  const advice = unanswered ? ' before it answered; a server with TLS has an https:// URL' : '';
+  return new ConnectionError(`${where}: ${connectionText(code, cause)}${advice}`, {
     code: code ?? 'CONNECTION',
     cause,
   });

@@ -119,7 +119,7 @@ describe('upstream', () => {
       question('a.test'),
       new Upstreams([{ address: '127.0.0.1', port: failing.port }]),
     );
-    expect(decode(bytes).rcode).toBe('SERVFAIL');
+    expect(decode(bytes)).toMatchObject({ rcode: 'SERVFAIL' });
     await expect(
       askUpstream(question('a.test'), new Upstreams([{ address: '127.0.0.1', port: 1 }])),
     ).rejects.toThrow('no upstream');
@@ -182,7 +182,7 @@ describe('answering', () => {
       { message: question('secret.b.test', 'TXT'), source: 's', transport: 'udp' },
       parts,
     );
-    expect(decode(bytes!).rcode).toBe('REFUSED');
+    expect(decode(bytes!)).toMatchObject({ rcode: 'REFUSED' });
     expect(server.asked()).toBe(0);
   });
 
