@@ -23,6 +23,8 @@ const LINKS: [(&str, &str); 6] = [
     ("/dev/core", "/proc/kcore"),
     ("/dev/rtc", "rtc0"),
 ];
+/// Stays root's until its module is there: udev's rule has no static_node for it.
+const UNTIL_LOADED: &str = "btrfs-control";
 /// Nodes made at most.
 const NODES_MAX: usize = 256;
 /// Entries of /dev looked at, at most.
@@ -96,6 +98,9 @@ pub fn apply_rules(groups: &Groups) {
                     waiting.push(path);
                 }
             } else if kind.is_block_device() || kind.is_char_device() {
+                if path == Path::new(UNTIL_LOADED) && !Path::new("/sys/class/misc/btrfs-control").exists() {
+                    continue;
+                }
                 // A node that is gone needs nothing.
                 let _ = apply_rule(&path.to_string_lossy(), kind.is_block_device(), groups);
             }

@@ -22,8 +22,6 @@ use crate::{log, runtime};
 
 /// A small file system of the agent's own.
 pub const OWN_FILES: &str = "/files";
-/// In it, what is later bound over the sandbox's `/etc/resolv.conf`.
-pub const RESOLV_CONF: &str = "/files/resolv.conf";
 
 /// Runs for ever. Returns only if the machine cannot be used, which its console then says.
 pub fn run() -> io::Result<()> {

@@ -8,7 +8,6 @@ mod names;
 mod root;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -25,8 +24,8 @@ use crate::exec::start::{self, Life};
 use crate::http::answer::Done;
 use crate::http::body;
 use crate::http::error::CallError;
+use crate::log;
 use crate::sandbox::Sandbox;
-use crate::{log, os};
 
 /// Largest request: environments can be long.
 const REQUEST_MAX_BYTES: usize = 8 * 1024 * 1024;
@@ -116,7 +115,6 @@ fn become_machine(
     step("mix in entropy", clock::add_entropy(entropy))?;
 
     let begun = Instant::now();
-    let resolv_conf = step("write the resolver file", write_resolv_conf(&request.resolv_conf))?;
     note("mount the module disk", modules::mount_disk());
     step("make the sandbox's disk the root", root::enter())?;
     result.mount_ms = milliseconds(begun);
@@ -130,7 +128,7 @@ fn become_machine(
     let begun = Instant::now();
     step("set the hostname", names::set_hostname(&request.hostname))?;
     note("write /etc/hosts", names::write_host_files(&request.hostname, boot::network::is_configured()));
-    note("bind /etc/resolv.conf", names::bind_resolv_conf(&resolv_conf));
+    note("write /etc/resolv.conf", names::write_resolv_conf(&request.resolv_conf));
     note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
     note("offer kernel modules", modules::offer_in_root());
     devices::take_groups_of_image();
@@ -142,12 +140,6 @@ fn become_machine(
         }
     }
     Ok(())
-}
-
-/// Written to the agent's own file system; the descriptor leads to it after the root has moved.
-fn write_resolv_conf(text: &str) -> io::Result<OwnedFd> {
-    std::fs::write(boot::RESOLV_CONF, text)?;
-    os::open(Path::new(boot::RESOLV_CONF), libc::O_PATH, 0)
 }
 
 fn sandbox_of(agent: &Agent, request: &GuestInit) -> Sandbox {

@@ -58,7 +58,7 @@ def mounts():
         head, tail = line.split(" - ")
         fields = head.split()
         options = ",".join(sorted(set(fields[5].split(",")) | set(tail.split()[2].split(","))))
-        options = re.sub(r"(size|nr_inodes)=[0-9]+k?", r"\1=~", options)
+        options = re.sub(r"(pipe_ino|fd|pgrp)=[0-9]+,?", "", re.sub(r"\b(size|nr_inodes)=[0-9]+k?", r"\1=~", options))
         yield f"{fields[4]} {tail.split()[0]} {options}"
 
 
@@ -68,6 +68,9 @@ def devices():
         folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/dev/pts", "/dev/shm", "/dev/mqueue", "/dev/char", "/dev/block", "/dev/disk", "/dev/bus", "/dev/input", "/dev/hugepages")]
         for name in files:
             path = os.path.join(folder, name)
+            if name in ("vdb", "vdc"):
+                # Disks by which the probes came here, and the module disk.
+                continue
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode):
                 yield f"{path} -> {os.readlink(path)}"

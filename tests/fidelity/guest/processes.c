@@ -24,7 +24,7 @@ static void limits(void) {
                                       "as", "locks", "sigpending", "msgqueue", "nice", "rtprio", "rttime"};
   char text[32] = "";
   read_text("/proc/sys/kernel/threads-max", text, sizeof text);
-  rlim_t threads = strtoul(text, NULL, 10) / 2;
+  rlim_t threads = strtoul(text, NULL, 10) / 2, memory = sysconf(_SC_PHYS_PAGES) * 4096UL;
   for (int i = 0; i < 16; i++) {
     struct rlimit64 limit;
     must(prlimit64(0, i, NULL, &limit), names[i]);
@@ -34,6 +34,7 @@ static void limits(void) {
       if (both[k] == RLIM64_INFINITY) strcpy(values[k], "unlimited");
       // Follows from the size of memory, to a page.
       else if (both[k] == threads) strcpy(values[k], "threads-max/2");
+      else if (i == RLIMIT_MEMLOCK && labs((long)(both[k] - memory / 8)) < (long)memory / 1000) strcpy(values[k], "memory/8");
       else snprintf(values[k], sizeof values[k], "%lu", both[k]);
     }
     say("%s %s %s", names[i], values[0], values[1]);

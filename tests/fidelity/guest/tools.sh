@@ -233,7 +233,7 @@ address() {
   ip route show default | awk '{print $1, $2, $3, $4, $5}'
   cat /sys/class/net/eth0/{mtu,type,address}
 }
-address_six() { ip -6 -br addr show dev eth0 2>&1 | awk '{print ($3 ~ /^fe80/) ? "link-local" : "none"}' | grep . || echo none; }
+address_six() { ip -6 addr show dev eth0 2>&1 | grep -q 'inet6 fe80' && echo link-local || echo none; }
 ping_gateway() { ping -c 1 -W 5 "$(ip route show default | awk '{print $3}')" 2>&1 | grep -o '[0-9]* received'; }
 resolve_glibc() {
   getent hosts localhost | awk '{print $1}'

@@ -17,7 +17,7 @@ import {
 import { join } from 'node:path';
 import { guestFolder, type Inputs, type PlaceResult, ResultLines, runnerArgv } from './place.js';
 
-const bootTimeoutMs = 240_000;
+const bootTimeoutMs = 600_000;
 const resultBytes = 16 * 1024 * 1024;
 
 /** Boots it, runs the probes, ends it. */
@@ -34,7 +34,7 @@ export async function runPlainVm(inputs: Inputs): Promise<PlaceResult> {
     await console.until(/login: $/, bootTimeoutMs);
     inputs.say('plain VM: booted');
     qemu.stdin.write('root\n');
-    await console.until(/# $/, 60_000);
+    await console.until(/# $/, bootTimeoutMs);
     // A login says `running` only when the last job of the boot has ended.
     qemu.stdin.write('systemctl is-system-running --wait; stty -echo; PS1=; echo begin\n');
     await console.until(/\nbegin\r?\n/, bootTimeoutMs);
@@ -140,7 +140,7 @@ function buildArguments(inputs: Inputs, files: Files): string[] {
     ...disk('root', 'qcow2', files.root, ',discard=unmap'),
     ...disk('kit', 'raw', files.kit),
     ...disk('results', 'raw', files.results),
-    ...['-netdev', 'user,id=net0', '-device', 'virtio-net-device,netdev=net0,mac=52:54:00:12:34:56'],
+    ...['-netdev', 'user,id=net0,ipv6=off', '-device', 'virtio-net-device,netdev=net0,mac=52:54:00:12:34:56'],
     ...['-device', 'virtio-rng-device'],
   ];
 }
