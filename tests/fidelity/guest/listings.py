@@ -23,7 +23,7 @@ def sysctls():
         r"random/(uuid|boot_id|entropy|.*_secs|poolsize)|fs/(.*-nr|.*state|inode-state|binfmt_misc/)|ns_last_pid|sched_domain|"
         r"kernel/(threads-max|hostname|pty/nr|tainted|random|bootloader|osrelease|version|perf_event_max_sample_rate|firmware_config|ns_last)|net/ipv4/(tcp_mem|udp_mem|tcp_.?mem|ipfrag|tcp_max_(orphans|tw)|tcp_fastopen_key)|"
         r"net/(ipv4|ipv6)/(conf|neigh)/|net/netfilter|net/nf_conntrack|net/(sctp|mptcp|bridge|tipc|rds|mpls|smc|iw_cm|rdma|vsock|sunrpc)|sunrpc|net/ipv4/vs|dev/(cdrom|raid|parport|hpet)|"
-        r"vm/(min_free|lowmem|user_reserve|admin_reserve|stat_refresh|mmap_rnd|nr_)|user/max_|kernel/(keys/gc|sem|shm|msgmni|cad_pid|usermodehelper)|fs/(file-max|epoll|inotify/max_user_instances|nfs|xfs|mqueue/queues|aio|fuse)|net/core/(optmem|netdev_rss)|net/ipv6/conf"
+        r"vm/(min_free|lowmem|user_reserve|admin_reserve|stat_refresh|mmap_rnd|nr_)|user/max_|kernel/(keys/gc|sem|shm|msgmni|cad_pid|usermodehelper)|fs/(file-max|epoll|inotify/max_user_instances|nfs|xfs|mqueue/queues|aio|fuse)|net/core/(optmem|netdev_rss)|net/ipv4/inet_peer_threshold"
     )
     for folder, folders, files in os.walk("/proc/sys"):
         folders.sort()

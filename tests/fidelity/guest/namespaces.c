@@ -130,12 +130,14 @@ static void pivot(void) {
 
 static void propagation(void) {
   static char text[65536];
-  must(read_text("/proc/self/mountinfo", text, sizeof text), "read");
-  for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-    char path[4096], rest[4096];
-    if (sscanf(line, "%*d %*d %*s %*s %4095s %*s %4095[^\n]", path, rest) != 2) continue;
-    if (strcmp(path, "/") && strcmp(path, "/proc") && strcmp(path, "/sys") && strcmp(path, "/dev") && strcmp(path, "/run")) continue;
-    say("%s %s", path, !strncmp(rest, "shared", 6) ? "shared" : !strncmp(rest, "master", 6) ? "slave" : "private");
+  static const char *const paths[] = {"/", "/dev", "/proc", "/run", "/sys"};
+  for (int i = 0; i < 5; i++) {
+    must(read_text("/proc/self/mountinfo", text, sizeof text), "read");
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+      char path[4096], rest[4096];
+      if (sscanf(line, "%*d %*d %*s %*s %4095s %*s %4095[^\n]", path, rest) != 2 || strcmp(path, paths[i])) continue;
+      say("%s %s", path, !strncmp(rest, "shared", 6) ? "shared" : !strncmp(rest, "master", 6) ? "slave" : "private");
+    }
   }
 }
 
