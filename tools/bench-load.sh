@@ -18,4 +18,4 @@ cores=$(nproc)
   --cpu-overcommit $(((1088 + cores - 1) / cores)) --memory-overcommit 1000 --disk-overcommit 1000 >&2 || exit 1
 ./bin/sandlot image inspect python:3.11-slim >/dev/null 2>&1 ||
   ./bin/sandlot image import .cache/images/python-3.11-slim.tar python:3.11-slim >&2 || exit 1
-node tests/bench/load/main.mjs "$@"
+node --experimental-websocket --no-warnings tests/bench/load/main.mjs "$@"

@@ -125,7 +125,9 @@ export class TestServer {
 
   /** Runs one of Node's programs of the checkout to its end, as this server's user. */
   runProgram(path: string, args: readonly string[], options: CliOptions = {}): Promise<CliAnswer> {
-    const argv = [process.execPath, inCheckout(path), ...args];
+    // Benchmarks speak to the inspectors of our daemons.
+    const flags = ['--experimental-websocket', '--no-warnings'];
+    const argv = [process.execPath, ...flags, inCheckout(path), ...args];
     return collect(this.#spawn(argv, options), options, path);
   }
 

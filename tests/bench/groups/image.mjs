@@ -9,6 +9,7 @@ import { extractLayer, quantile, withBare } from '../bare/machine.mjs';
 import { measureStart } from '../bare/start.mjs';
 import { serveLayout, writeLayout } from '../inputs/layout.mjs';
 import { tarEnd, tarEntry } from '../inputs/tar.mjs';
+import { collectGarbage } from '../product/collect.mjs';
 import { watchPeak } from '../product/processes.mjs';
 import { sandlot, timeFirstExec } from '../product/server.mjs';
 
@@ -50,7 +51,10 @@ async function measureUnseen(bare, server, folder) {
 async function measurePeak(server, folder) {
   const layout = await writeLayout(path.join(folder, 'large'), oneGigabyte());
   const registry = await serveLayout(layout);
-  const stop = watchPeak(server.status.processes.find((process) => process.role === 'node agent').pid);
+  const { pid } = server.status.processes.find((process) => process.role === 'node agent');
+  // What earlier groups have left on its heap is none of the build's.
+  await collectGarbage(pid);
+  const stop = watchPeak(pid);
   try {
     await sandlot('image', 'pull', registry.reference);
     return stop();

@@ -1,5 +1,5 @@
 // Garbage collection in our daemons from outside, so that what is left is what they keep: a heap grows until
-// Node sees a reason to collect, and no reading of memory before tells that from a leak. Used by group churn and bench-load.
+// Node sees a reason to collect, and no reading of memory before tells that from a leak. Used by groups churn and image, and by bench-load.
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Where Node opens its inspector on SIGUSR1: one process at a time. */

@@ -1,7 +1,7 @@
 /** Starts one daemon as a process of its own, waits until it is healthy, and says why when it is not. Used by `up` and `down`. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, fstatSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
-import { setPriority } from 'node:os';
+import { getPriority, setPriority } from 'node:os';
 import path from 'node:path';
 import { CliError } from '../cli-error.js';
 import { isAlive, type ReadyFile, readReadyFile } from './process-identity.js';
@@ -81,6 +81,8 @@ export async function startDaemon(spec: DaemonSpec): Promise<ReadyFile> {
 // Only root may. Where the kernel groups processes by session (sched(7), "The autogroup feature"), the nice value counts
 // within the session alone, and the session has one of its own. What a daemon starts puts its own value back.
 function preferToMachines(pid: number): void {
+  // Who runs `nice sandlot up` has chosen otherwise.
+  if (getPriority() !== 0) return;
   for (const prefer of [
     () => setPriority(pid, daemonNice),
     () => writeFileSync(`/proc/${pid}/autogroup`, String(daemonNice)),

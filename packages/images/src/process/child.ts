@@ -4,7 +4,7 @@
  * ended: by exit, by the abort signal, or with the caller. Called by layer decompression and the rootfs build.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { setPriority } from 'node:os';
+import { getPriority, setPriority } from 'node:os';
 import { ImageError } from '../store.js';
 
 /** The user that children run as; undefined means our own. */
@@ -73,6 +73,7 @@ export function startChild(spec: ChildSpec): RunningChild {
 
 // A daemon runs before others, and its children would too: a build of an image must not.
 function yieldToDaemons(pid: number): void {
+  if (getPriority() >= 0) return;
   try {
     setPriority(pid, 0);
   } catch {

@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { setPriority } from 'node:os';
+import { getPriority, setPriority } from 'node:os';
 import { join } from 'node:path';
 import { VmmError } from '../driver.js';
 import { identifyProcess, type ProcessIdentity } from './process-identity.js';
@@ -90,6 +90,7 @@ export async function startVmmProcess(argv: readonly string[], options: StartOpt
 
 // A daemon runs before others, and its children would too. Early: threads take the value of who makes them.
 function yieldToDaemons(pid: number): void {
+  if (getPriority() >= 0) return;
   try {
     setPriority(pid, 0);
   } catch {
