@@ -3,7 +3,7 @@
 
 pub mod devices;
 pub mod modules;
-mod mounts;
+pub mod mounts;
 pub mod network;
 mod node_rules;
 mod system;
@@ -30,8 +30,9 @@ pub fn run() -> io::Result<()> {
     reaper::block_sigchld();
     let uevents = uevents::open()?;
     modules::load_listed();
-    report("mount the rest", mounts::mount_rest());
     report("mount the module disk", modules::mount_disk());
+    modules::load_usual();
+    report("mount the rest", mounts::mount_rest());
     report("make device nodes", devices::make_nodes());
     report("set limits", system::set_limits());
     system::set_sysctls();

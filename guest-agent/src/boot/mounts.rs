@@ -51,6 +51,12 @@ pub fn mount_rest() -> io::Result<()> {
     Ok(())
 }
 
+/// What systemd mounts when it is looked at: shown at once in a machine that has no init of its own. One that has
+/// wants to do it itself.
+pub fn mount_binfmt() -> io::Result<()> {
+    os::mount("binfmt_misc", Path::new("/proc/sys/fs/binfmt_misc"), "binfmt_misc", QUIET, None)
+}
+
 fn mount_in(
     path: &str,
     source: &str,

@@ -14,7 +14,7 @@ const FILES_MAX: u64 = 524_288;
 const LOCKED_MIN_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Settings of systemd's and Debian's sysctl.d that programs notice. Value by path below /proc/sys.
-const SYSCTLS: [(&str, &str); 6] = [
+const SYSCTLS: [(&str, &str); 9] = [
     // ping works without privileges, as on Debian 13 and in Docker; Debian 12 leaves this one out.
     ("net/ipv4/ping_group_range", "0 2147483647"),
     ("fs/protected_hardlinks", "1"),
@@ -22,6 +22,9 @@ const SYSCTLS: [(&str, &str); 6] = [
     ("fs/protected_fifos", "1"),
     ("fs/protected_regular", "2"),
     ("kernel/pid_max", "4194304"),
+    ("kernel/printk_devkmsg", "on"),
+    ("kernel/ctrl-alt-del", "0"),
+    ("net/unix/max_dgram_qlen", "512"),
 ];
 
 /// Makes the console our standard streams: the kernel opens it only if the initramfs has its node.

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use self::contract::{GuestFixups, GuestInit, GuestInitResult};
 use crate::agent::Agent;
-use crate::boot::{self, devices, modules};
+use crate::boot::{self, devices, modules, mounts};
 use crate::exec::contract::ExecStart;
 use crate::exec::start::{self, Life};
 use crate::http::answer::Done;
@@ -132,6 +132,7 @@ fn become_machine(
     note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
     note("offer kernel modules", modules::offer_in_root());
     devices::take_groups_of_image();
+    note("mount binfmt_misc", mounts::mount_binfmt());
     result.names_ms = milliseconds(begun);
 
     if request.cpu_limit > 0.0 {

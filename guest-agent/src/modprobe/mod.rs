@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use self::tables::Tables;
 use crate::boot::modules::kernel_version;
+use crate::log;
 
 /// The module disk, open in process 1.
 const HELPER_FOLDER: &str = "/proc/1/fd/100";
@@ -42,6 +43,15 @@ pub fn main(arguments: &[String]) -> ExitCode {
         }
     }
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Loads modules by name from the module disk, each as far as it goes.
+pub fn load_each(names: &[&str]) {
+    for name in names {
+        if let Err(reason) = load_by_name(name, &Request::default()) {
+            log!("module {name}: {reason}");
+        }
+    }
 }
 
 fn parse(arguments: &[String]) -> Result<Request, String> {
