@@ -22,8 +22,8 @@ const HELPER_PATH: &str = "/proc/1/fd/100/modprobe";
 /// Where the image's own helper would be.
 const IMAGE_HELPER: &str = "/sbin/modprobe";
 /// What systemd and its first units load on a plain machine, as far as programs notice: file systems they look for
-/// in /proc and /sys, and the loop devices.
-const USUAL: [&str; 4] = ["autofs4", "binfmt_misc", "configfs", "loop"];
+/// in /proc and /sys, legacy iptables, and the loop devices.
+const USUAL: [&str; 5] = ["autofs4", "binfmt_misc", "configfs", "ip_tables", "loop"];
 /// Tables of depmod are a few megabytes at most.
 const TABLE_MAX_BYTES: u64 = 32 * 1024 * 1024;
 

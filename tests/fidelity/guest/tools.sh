@@ -9,7 +9,7 @@ trap finish EXIT
 # Runs a step; its failure is the result.
 step() {
   local out
-  out=$("$@" 2>&1) || { echo "$1 failed: $(tail -n 1 <<<"$out" | tr -d '\r' | cut -c 1-100)"; exit 3; }
+  out=$("$@" 2>&1) || { echo "$1 failed: $(head -n 1 <<<"$out" | tr -d '\r' | cut -c 1-100)"; exit 3; }
 }
 wait_for() { for _ in $(seq 150); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done; echo "never: $*"; exit 3; }
 
