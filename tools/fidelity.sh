@@ -3,7 +3,7 @@
 # docs/fidelity.md, and ends with `N probes, M explained, 0 unexplained`. Needs root. The server is one of its own (port
 # 7178, data in .cache/fidelity, kept for the next run).
 #
-#   tools/fidelity.sh [--only id,id] [--places plain,sandlot,runc,gvisor]    for whoever mends a difference
+#   tools/fidelity.sh [--only id,id] [--places plain,sandlot,runc,gvisor [--page]]    for whoever mends a difference
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "make fidelity needs root: it mounts images and runs containers" >&2; exit 1; }

@@ -2,9 +2,10 @@
  * `make fidelity`, started by tools/fidelity.sh: runs the probes in all places, writes docs/fidelity.md and
  * tests/fidelity/recorded.json, and ends with `N probes, M explained, 0 unexplained`, or with 1.
  *
- *   main.js ROOT LAYER ARCHIVE IMAGE-KEY [--only id,id] [--places plain,sandlot,runc,gvisor]
+ *   main.js ROOT LAYER ARCHIVE IMAGE-KEY [--only id,id] [--places plain,sandlot,runc,gvisor [--page]]
  *
- * With `--only` or without a place nothing is written: such a run is for whoever mends a difference.
+ * With `--only` or without a place nothing is written: such a run is for whoever mends a difference. `--page` after
+ * `--places` writes from what earlier runs of the other places have kept.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -112,7 +113,7 @@ if (only.length === 0)
       console.log(`explained.ts: the entry for ${probe} explains nothing any more: ${why}`);
     }
 
-if (only.length === 0 && wanted.length === 4) {
+if (only.length === 0 && (wanted.length === 4 || options.includes('--page'))) {
   const page = writePage({
     ...{ plain, places: [sandlot, ...others], judged: sandlot, explanations },
     date: new Date().toISOString().slice(0, 10),

@@ -11,6 +11,9 @@ use crate::exec::users::Accounts;
 use crate::os;
 
 const DEV: &str = "/dev";
+const MAPPED: &str = "/dev/mapper";
+/// Names are 127 bytes at most (DM_NAME_LEN).
+const MAPPED_NAME_MAX_BYTES: u64 = 256;
 /// Below /dev, other file systems.
 const OTHER_MOUNTS: [&str; 4] = ["pts", "shm", "mqueue", "hugepages"];
 
@@ -123,6 +126,35 @@ pub fn apply_rule(name: &str, is_block: bool, groups: &Groups) -> io::Result<()>
     }
     if found.mode() & 0o7777 != rule.mode {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(rule.mode))?;
+    }
+    Ok(())
+}
+
+/// `/dev/mapper/NAME` of a device-mapper device, `dm-N`.
+pub fn link_mapped(node: &str) -> io::Result<()> {
+    let file = Path::new("/sys/block").join(node).join("dm/name");
+    let name =
+        String::from_utf8_lossy(&os::read_bounded(&file, MAPPED_NAME_MAX_BYTES)?).trim_end().to_string();
+    if name.is_empty() || name.contains('/') || name == "." || name == ".." || name == "control" {
+        return Ok(());
+    }
+    unlink_mapped(node)?;
+    let link = Path::new(MAPPED).join(name);
+    match std::os::unix::fs::symlink(Path::new("..").join(node), &link) {
+        // The library has made a node of its own.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Takes away what `link_mapped` has made for this device; also under a name that it had before.
+pub fn unlink_mapped(node: &str) -> io::Result<()> {
+    let target = Path::new("..").join(node);
+    for entry in std::fs::read_dir(MAPPED)?.take(ENTRIES_MAX) {
+        let path = entry?.path();
+        if std::fs::read_link(&path).is_ok_and(|found| found == target) {
+            std::fs::remove_file(&path)?;
+        }
     }
     Ok(())
 }

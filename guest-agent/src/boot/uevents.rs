@@ -1,5 +1,5 @@
 //! Device nodes that drivers make later: the kernel says so on a netlink socket, and the node gets what udev would
-//! give it. Only while the agent is process 1; an image's own init brings its udev.
+//! give it; device-mapper's get their names, for which its library relies on udev even where none runs. Only while the agent is process 1; an image's own init brings its udev.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -85,35 +85,51 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
 }
 
 fn handle(event: &[u8]) {
-    let Some(node) = parse(event) else { return };
-    if let Err(error) = devices::apply_rule(node.name, node.is_block, &Groups::of_image()) {
+    let Some(change) = parse(event) else { return };
+    let result = match change.action {
+        Action::Add => devices::apply_rule(change.node, change.is_block, &Groups::of_image()),
+        // A device-mapper device has its name when its table is live, which is a change.
+        Action::Change => devices::link_mapped(change.node),
+        Action::Remove => devices::unlink_mapped(change.node),
+    };
+    match result {
         // It may be gone again.
-        if error.kind() != io::ErrorKind::NotFound {
-            log!("device node {}: {error}", node.name);
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => log!("device {}: {error}", change.node),
+        _ => {}
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct NewNode<'a> {
-    name: &'a str,
+enum Action {
+    Add,
+    Change,
+    Remove,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct NodeChange<'a> {
+    action: Action,
+    node: &'a str,
     is_block: bool,
 }
 
 /// `add@/devices/…` and then `KEY=value` words, each with a NUL at its end.
-fn parse(event: &[u8]) -> Option<NewNode<'_>> {
+fn parse(event: &[u8]) -> Option<NodeChange<'_>> {
     let text = std::str::from_utf8(event).ok()?;
     let value = |key: &str| {
         text.split('\0')
             .skip(1)
             .find_map(|word| word.strip_prefix(key).and_then(|rest| rest.strip_prefix('=')))
     };
-    if value("ACTION")? != "add" {
-        return None;
-    }
-    let name = value("DEVNAME")?;
-    let is_plain = !name.starts_with('/') && name.split('/').all(|part| !part.is_empty() && part != "..");
-    is_plain.then_some(NewNode { name, is_block: value("SUBSYSTEM")? == "block" })
+    let node = value("DEVNAME")?;
+    let is_plain = !node.starts_with('/') && node.split('/').all(|part| !part.is_empty() && part != "..");
+    let action = match value("ACTION")? {
+        "add" => Action::Add,
+        "change" if node.starts_with("dm-") => Action::Change,
+        "remove" if node.starts_with("dm-") => Action::Remove,
+        _ => return None,
+    };
+    is_plain.then_some(NodeChange { action, node, is_block: value("SUBSYSTEM")? == "block" })
 }
 
 #[cfg(test)]
@@ -121,18 +137,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_that_make_a_node() {
+    fn events_that_change_a_node() {
         let event =
             b"add@/devices/virtual/block/loop0\0ACTION=add\0SUBSYSTEM=block\0MAJOR=7\0DEVNAME=loop0\0";
-        assert_eq!(parse(event), Some(NewNode { name: "loop0", is_block: true }));
+        assert_eq!(parse(event), Some(NodeChange { action: Action::Add, node: "loop0", is_block: true }));
         let event = b"add@/devices/virtual/misc/tun\0ACTION=add\0SUBSYSTEM=misc\0DEVNAME=net/tun\0";
-        assert_eq!(parse(event), Some(NewNode { name: "net/tun", is_block: false }));
+        assert_eq!(parse(event), Some(NodeChange { action: Action::Add, node: "net/tun", is_block: false }));
+        let event = b"change@/devices/virtual/block/dm-0\0ACTION=change\0SUBSYSTEM=block\0DEVNAME=dm-0\0";
+        assert_eq!(parse(event), Some(NodeChange { action: Action::Change, node: "dm-0", is_block: true }));
     }
 
     #[test]
     fn everything_else_is_passed_over() {
         for event in [
             &b"remove@/x\0ACTION=remove\0SUBSYSTEM=block\0DEVNAME=loop0\0"[..],
+            b"change@/x\0ACTION=change\0SUBSYSTEM=block\0DEVNAME=vda\0",
             b"add@/module/loop\0ACTION=add\0SUBSYSTEM=module\0",
             b"add@/x\0ACTION=add\0SUBSYSTEM=x\0DEVNAME=../etc/passwd\0",
             b"add@/x\0ACTION=add\0SUBSYSTEM=x\0DEVNAME=/etc/passwd\0",

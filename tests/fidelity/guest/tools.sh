@@ -70,6 +70,7 @@ zram() {
 device_mapper() {
   defer dmsetup remove fidelity
   step dmsetup create fidelity --table '0 2048 zero'
+  wait_for test -b /dev/mapper/fidelity
   dd if=/dev/mapper/fidelity bs=4096 count=1 status=none | od -An -tx1 | head -1
 }
 nbd() {
