@@ -40,11 +40,11 @@ beforeAll(async () => {
   const wanted = probes.filter(({ id }) => cheap.includes(id));
   buildKit(inCheckout('tests/fidelity/guest'), folder, wanted);
   node = await TestNode.start();
-  const sandbox = await node.create();
+  const sandbox = await node.create({ memoryMiB: 1024 });
   for (const name of readdirSync(folder))
     await sandbox.files.uploadFile(join(folder, name), `${guestFolder}/${name}`);
   await sandbox.out(`chmod -R +x ${guestFolder}`);
-  results.addAll(await sandbox.out(`python3 ${guestFolder}/run.py ${guestFolder}`));
+  results.addAll(await sandbox.out(`python3 ${guestFolder}/run.py ${guestFolder}`, { timeoutMs: 100_000 }));
 });
 afterAll(async () => {
   await node?.close();

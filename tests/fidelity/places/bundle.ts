@@ -14,10 +14,13 @@ export interface BundleOptions {
   argv: readonly string[];
   seccomp: object | undefined;
   memoryMiB: number;
+  /** Path of its network namespace. */
+  network: string;
 }
 
 /** The configuration. */
-export function bundleConfig({ folder, argv, seccomp, memoryMiB }: BundleOptions): object {
+export function bundleConfig(options: BundleOptions): object {
+  const { folder, argv, seccomp, memoryMiB, network } = options;
   const strict = ['nosuid', 'noexec', 'nodev'];
   const bound = ['resolv.conf', 'hostname', 'hosts'].map((name) => ({
     destination: `/etc/${name}`,
@@ -63,7 +66,10 @@ export function bundleConfig({ folder, argv, seccomp, memoryMiB }: BundleOptions
       ...bound,
     ],
     linux: {
-      namespaces: ['pid', 'network', 'ipc', 'uts', 'mount'].map((type) => ({ type })),
+      namespaces: [
+        ...['pid', 'ipc', 'uts', 'mount'].map((type) => ({ type })),
+        { type: 'network', path: network },
+      ],
       resources: { memory: { limit: memoryMiB * 2 ** 20 }, devices: deviceRules },
       maskedPaths: [
         ...[

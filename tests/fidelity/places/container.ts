@@ -34,6 +34,7 @@ export async function runContainer(inputs: Inputs, runtime: Runtime): Promise<Pl
   ];
   for (const path of [upper, work, rootfs]) mkdirSync(path);
   const id = `fidelity-${process.pid}`;
+  const network = openNetwork();
   const state = join(folder, 'state');
   execFileSync('mount', [
     '-t',
@@ -49,7 +50,7 @@ export async function runContainer(inputs: Inputs, runtime: Runtime): Promise<Pl
     for (const [name, text] of [
       ['hostname', 'fidelity\n'],
       ['hosts', '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tfidelity\n'],
-      ['resolv.conf', 'nameserver 127.0.0.1\n'],
+      ['resolv.conf', 'nameserver 10.0.2.3\n'],
     ] as const)
       writeFileSync(join(folder, name), text);
     const config = bundleConfig({
@@ -57,6 +58,7 @@ export async function runContainer(inputs: Inputs, runtime: Runtime): Promise<Pl
       argv: runnerArgv(inputs),
       seccomp: runtime.seccomp,
       memoryMiB: inputs.memoryMiB,
+      network: `/run/netns/${network.inside}`,
     });
     writeFileSync(join(folder, 'config.json'), JSON.stringify(config));
     const child = spawn(runtime.binary, ['--root', state, 'run', '--bundle', folder, id], {
@@ -80,9 +82,36 @@ export async function runContainer(inputs: Inputs, runtime: Runtime): Promise<Pl
     } catch {
       // It has ended and is forgotten already.
     }
+    network.close();
     execFileSync('umount', ['-R', '-l', rootfs]);
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** The addresses of the plain VM, and a gateway that answers pings, in namespaces of their own. */
+function openNetwork(): { inside: string; close: () => void } {
+  const [inside, gateway] = [`slfid${process.pid}a`, `slfid${process.pid}b`];
+  const ip = (...args: string[]) => execFileSync('ip', args);
+  const close = () => {
+    for (const name of [inside, gateway])
+      if (existsSync(`/run/netns/${name}`)) execFileSync('ip', ['netns', 'delete', name]);
+  };
+  try {
+    for (const name of [inside, gateway]) {
+      ip('netns', 'add', name);
+      ip('-n', name, 'link', 'set', 'lo', 'up');
+    }
+    ip('-n', gateway, 'link', 'add', 'gw', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', inside);
+    ip('-n', gateway, 'addr', 'add', '10.0.2.2/24', 'dev', 'gw');
+    ip('-n', gateway, 'link', 'set', 'gw', 'up');
+    ip('-n', inside, 'link', 'set', 'eth0', 'address', '52:54:00:12:34:56', 'up');
+    ip('-n', inside, 'addr', 'add', '10.0.2.15/24', 'dev', 'eth0');
+    ip('-n', inside, 'route', 'add', 'default', 'via', '10.0.2.2');
+  } catch (error) {
+    close();
+    throw error;
+  }
+  return { inside, close };
 }
 
 function unpackImage(inputs: Inputs): string {

@@ -30,7 +30,7 @@ export function findRunc(inputs: Inputs): Found {
     const profile = JSON.parse(
       readFileSync(join(profileFolder(inputs), 'default.json'), 'utf8'),
     ) as DockerProfile;
-    const about = `${version}, Docker's default capabilities, paths and seccomp profile (${profileModule} ${profileVersion}), host kernel ${run('uname', ['-r']).trim()}, network: loopback only`;
+    const about = `${version}, Docker's default capabilities, paths and seccomp profile (${profileModule} ${profileVersion}), host kernel ${run('uname', ['-r']).trim()}, network: the plain VM's addresses, no way out`;
     return { name, binary: 'runc', about, seccomp: ociSeccomp(profile) };
   } catch (error) {
     return { name, missing: reason(error) };
@@ -42,7 +42,7 @@ export function findGvisor(inputs: Inputs): Found {
   const name = 'gVisor';
   try {
     const binary = buildGvisor(inputs);
-    const about = `runsc ${gvisorVersion}, systrap, Docker's default capabilities, network: loopback only`;
+    const about = `runsc ${gvisorVersion}, systrap, Docker's default capabilities, network: the plain VM's addresses, no way out`;
     return { name, binary, about, seccomp: undefined };
   } catch (error) {
     return { name, missing: reason(error) };
