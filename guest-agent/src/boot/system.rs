@@ -22,7 +22,8 @@ const SYSCTLS: [(&str, &str); 9] = [
     ("fs/protected_fifos", "1"),
     ("fs/protected_regular", "2"),
     ("kernel/pid_max", "4194304"),
-    ("kernel/printk_devkmsg", "on"),
+    // The kernel wants a whole line here.
+    ("kernel/printk_devkmsg", "on\n"),
     ("kernel/ctrl-alt-del", "0"),
     ("net/unix/max_dgram_qlen", "512"),
 ];
