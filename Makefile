@@ -1,5 +1,5 @@
 # The commands of this checkout. Each is a script in tools/ that says what it does; `make help` lists them.
-.PHONY: help run stop build test test-long test-long-faults test-long-linux test-long-fresh test-long-clients test-fresh bench bench-load lint format docs clean
+.PHONY: help run stop build test test-long test-long-faults test-long-linux test-long-fresh test-long-clients test-fresh bench bench-load fidelity lint format docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ bench: ## the figures of SPECIFICATION.md beside the bare mechanism (G=group for
 
 bench-load: ## 1,024 sandboxes at once on both daemons, their guests processes (8 minutes)
 	@tools/bench-load.sh
+
+fidelity: ## the table of differences to a plain Debian VM, with runc and gVisor beside it; writes docs/fidelity.md (root)
+	@tools/fidelity.sh
 
 lint: ## formatting, lint and the checks of the house
 	@npx --no-install biome check . && tools/checks/run.sh

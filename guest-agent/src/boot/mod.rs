@@ -1,12 +1,14 @@
 //! Process 1 up to the point where a template is saved: kernel file systems, modules, devices, network,
 //! cgroups; then the agent serves. Nothing here knows what sandbox the machine will be.
 
-mod devices;
+pub mod devices;
 pub mod modules;
 pub mod mounts;
 pub mod network;
+mod node_rules;
 mod power;
 mod system;
+mod uevents;
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -24,8 +26,6 @@ use crate::{log, runtime};
 
 /// A small file system of the agent's own.
 pub const OWN_FILES: &str = "/files";
-/// In it, what is later bound over the sandbox's `/etc/resolv.conf`.
-pub const RESOLV_CONF: &str = "/files/resolv.conf";
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Runs for ever. Returns only if the machine cannot be used, which its console then says.
@@ -34,10 +34,12 @@ pub fn run() -> io::Result<()> {
     system::open_console();
     reaper::block_sigchld();
     power::block_signals();
+    let uevents = uevents::open()?;
     modules::load_listed();
-    report("mount the rest", mounts::mount_rest());
     report("make a place for pins", pins::make_place());
     report("mount the module disk", modules::mount_disk());
+    modules::load_usual();
+    report("mount the rest", mounts::mount_rest());
     report("make device nodes", devices::make_nodes());
     report("set limits", system::set_limits());
     system::set_sysctls();
@@ -53,11 +55,13 @@ pub fn run() -> io::Result<()> {
             result = agent.reaper.run() => result,
             result = virtio::run(agent.clone()) => result,
             result = power::run() => result,
+            result = uevents::follow(uevents) => result,
         }
     })
 }
 
-/// Goes on beside an init that has become process 1: what `run` has set up is still there.
+/// Goes on beside an init that has become process 1: what `run` has set up is still there, and device nodes are the init's
+/// affair.
 pub fn go_on(state: State) -> io::Result<()> {
     reaper::block_sigchld();
     report("find the module helper again", modules::follow_agent());

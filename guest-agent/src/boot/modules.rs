@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use crate::modprobe;
 use crate::modprobe::load::{self, Outcome};
 use crate::{log, os};
 
@@ -20,6 +21,9 @@ pub const HELPER_FD: i32 = 100;
 const HELPER_SETTING: &str = "/proc/sys/kernel/modprobe";
 /// Where the image's own helper would be.
 const IMAGE_HELPER: &str = "/sbin/modprobe";
+/// What systemd and its first units load on a plain machine, as far as programs notice: file systems they look for
+/// in /proc and /sys, legacy iptables, and the loop devices.
+const USUAL: [&str; 5] = ["autofs4", "binfmt_misc", "configfs", "ip_tables", "loop"];
 /// Tables of depmod are a few megabytes at most.
 const TABLE_MAX_BYTES: u64 = 32 * 1024 * 1024;
 
@@ -49,6 +53,13 @@ pub fn mount_disk() -> io::Result<()> {
         std::mem::forget(OwnedFd::from_raw_fd(copy));
     }
     Ok(())
+}
+
+/// Loads what a plain machine has at its first command; it is then part of the template and costs no start.
+pub fn load_usual() {
+    if is_open(HELPER_FD) {
+        modprobe::load_all_of(Path::new(DISK_MOUNT), &USUAL);
+    }
 }
 
 fn is_open(fd: i32) -> bool {

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use super::{OWN_FILES, RESOLV_CONF};
+use super::OWN_FILES;
 use crate::os;
 
 const QUIET: libc::c_ulong = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
@@ -18,16 +18,20 @@ pub fn mount_kernel_views() -> io::Result<()> {
 
 /// Everything else. The last ones depend on how the kernel was built.
 pub fn mount_rest() -> io::Result<()> {
-    let terminals = Some("gid=5,mode=620,ptmxmode=666");
+    let terminals = Some("gid=5,mode=620,ptmxmode=000");
     mount_in("/dev/pts", "devpts", "devpts", libc::MS_NOSUID | libc::MS_NOEXEC, terminals)?;
-    mount_in("/dev/shm", "tmpfs", "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, Some("mode=1777"))?;
+    let memory = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_STRICTATIME;
+    mount_in("/dev/shm", "tmpfs", "tmpfs", memory, Some("mode=1777"))?;
     mount_in("/dev/mqueue", "mqueue", "mqueue", QUIET, None)?;
     let delegation = Some("nsdelegate,memory_recursiveprot");
     mount_in("/sys/fs/cgroup", "cgroup2", "cgroup2", QUIET, delegation)?;
     // Moved into the sandbox's root by init, as /proc, /sys and /dev are.
+    // Not noexec as Debian's initrd makes it: images made for containers execute what they put there.
     mount_in("/run", "tmpfs", "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, Some("mode=755,size=20%"))?;
+    mount_in("/run/lock", "tmpfs", "tmpfs", QUIET, Some("mode=1777,size=5m"))?;
+    // A kernel without huge pages has no such file system.
+    let _ = mount_in("/dev/hugepages", "hugetlbfs", "hugetlbfs", 0, None);
     mount_in(OWN_FILES, "tmpfs", "tmpfs", QUIET, Some("mode=755,size=1m"))?;
-    std::fs::write(RESOLV_CONF, "")?;
     std::fs::create_dir_all("/mnt")?;
     for (path, kind) in [
         ("/sys/kernel/debug", "debugfs"),
@@ -35,10 +39,12 @@ pub fn mount_rest() -> io::Result<()> {
         ("/sys/kernel/config", "configfs"),
         ("/sys/fs/bpf", "bpf"),
         ("/sys/fs/fuse/connections", "fusectl"),
+        ("/sys/fs/pstore", "pstore"),
     ] {
         // The kernel makes these folders itself when it has the file system.
         if Path::new(path).is_dir() {
-            let _ = os::mount(kind, Path::new(path), kind, QUIET, None);
+            let data = (kind == "bpf").then_some("mode=700");
+            let _ = os::mount(kind, Path::new(path), kind, QUIET, data);
         }
     }
     Ok(())
@@ -52,6 +58,12 @@ pub fn offer_security() -> io::Result<()> {
         return Ok(());
     }
     os::mount("securityfs", path, "securityfs", QUIET, None)
+}
+
+/// What systemd mounts when it is looked at: shown at once in a machine that has no init of its own. One that has
+/// wants to do it itself.
+pub fn mount_binfmt() -> io::Result<()> {
+    os::mount("binfmt_misc", Path::new("/proc/sys/fs/binfmt_misc"), "binfmt_misc", QUIET, None)
 }
 
 fn mount_in(

@@ -10,18 +10,22 @@ use crate::{log, os};
 /// Descriptors the agent may have; its children get the usual limits.
 const FILES_MAX: u64 = 524_288;
 
+/// systemd's HIGH_RLIMIT_MEMLOCK.
+const LOCKED_MIN_BYTES: u64 = 64 * 1024 * 1024;
+
 /// Settings of systemd's and Debian's sysctl.d that programs notice. Value by path below /proc/sys.
 const SYSCTLS: [(&str, &str); 9] = [
-    // ping works without privileges.
+    // ping works without privileges, as on Debian 13 and in Docker; Debian 12 leaves this one out.
     ("net/ipv4/ping_group_range", "0 2147483647"),
-    ("net/ipv4/conf/default/promote_secondaries", "1"),
-    ("net/ipv4/conf/all/promote_secondaries", "1"),
     ("fs/protected_hardlinks", "1"),
     ("fs/protected_symlinks", "1"),
     ("fs/protected_fifos", "1"),
     ("fs/protected_regular", "2"),
     ("kernel/pid_max", "4194304"),
-    ("kernel/core_uses_pid", "1"),
+    // The kernel wants a whole line here.
+    ("kernel/printk_devkmsg", "on\n"),
+    ("kernel/ctrl-alt-del", "0"),
+    ("net/unix/max_dgram_qlen", "512"),
 ];
 
 /// Makes the console our standard streams: the kernel opens it only if the initramfs has its node.
@@ -39,13 +43,18 @@ pub fn open_console() {
     }
 }
 
-/// Many descriptors, a plain umask, and no death by the OOM killer.
+/// Many descriptors, a plain umask, and no death by the OOM killer. Commands inherit what may be locked in memory:
+/// as much as systemd allows itself and so a login.
 pub fn set_limits() -> io::Result<()> {
     // SAFETY: plain calls with valid arguments.
     unsafe {
         libc::umask(0o022);
         let files = libc::rlimit { rlim_cur: FILES_MAX, rlim_max: FILES_MAX };
         os::check(libc::setrlimit(libc::RLIMIT_NOFILE, &files))?;
+        let memory = libc::sysconf(libc::_SC_PHYS_PAGES) as u64 * libc::sysconf(libc::_SC_PAGESIZE) as u64;
+        let locked = LOCKED_MIN_BYTES.max(memory / 8);
+        let locked = libc::rlimit { rlim_cur: locked, rlim_max: locked };
+        os::check(libc::setrlimit(libc::RLIMIT_MEMLOCK, &locked))?;
     }
     std::fs::write("/proc/self/oom_score_adj", "-1000")
 }

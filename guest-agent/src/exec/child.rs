@@ -6,9 +6,11 @@ use std::os::fd::RawFd;
 
 use super::{clone, filter};
 
-/// Soft and hard limit of open files on a plain machine with systemd.
+/// Soft and hard limit of open files in a login on a plain machine.
 const FILES_SOFT: u64 = 1_024;
-const FILES_HARD: u64 = 524_288;
+const FILES_HARD: u64 = 1_048_576;
+/// `linux/keyctl.h`.
+const KEYCTL_JOIN_SESSION_KEYRING: libc::c_int = 1;
 
 /// Which step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +85,7 @@ pub struct Orders {
     pub groups_count: usize,
     /// Descriptor of /proc, to give up the agent's protection from the OOM killer; -1 to leave it.
     pub proc_fd: RawFd,
-    /// Set the usual limits.
+    /// Set the usual limits, and a session keyring of its own.
     pub set_limits: bool,
     /// Die when the agent dies (agents without a machine around them).
     pub die_with_agent: bool,
@@ -243,6 +245,10 @@ unsafe fn prepare(orders: &Orders) -> Step {
                 || libc::syscall(libc::SYS_setresuid, orders.uid, orders.uid, orders.uid) < 0)
         {
             return Step::User;
+        }
+        if orders.set_limits {
+            // As a login has it: keys of one command are not those of another. A kernel without keys has none.
+            libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<c_char>());
         }
         // Everything of ours is close-on-exec already; this also covers what a library forgot. One descriptor
         // of a folder of the machine would be a way out of a sealed view: there they are closed here and now.

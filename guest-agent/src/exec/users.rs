@@ -103,6 +103,11 @@ impl Accounts {
         Ok(identity)
     }
 
+    /// Id of a group that the image knows by this name.
+    pub fn group_id(&self, name: &str) -> Option<u32> {
+        self.groups().find(|entry| entry.name == name.as_bytes()).map(|entry| entry.gid)
+    }
+
     fn find_group(&self, wanted: &str) -> Result<u32, String> {
         let number = parse_id(wanted);
         self.groups()

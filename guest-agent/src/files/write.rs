@@ -82,7 +82,7 @@ fn replace(
             temporary.keep();
             Ok(bytes)
         }
-        // A mount point, such as /etc/resolv.conf: its content is replaced instead.
+        // A mount point, as a file bound over another one: its content is replaced instead.
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
             let mut content = File::open(&temporary.path)?;
             let mut place = File::options().write(true).truncate(true).open(target)?;

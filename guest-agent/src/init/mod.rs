@@ -8,7 +8,6 @@ mod names;
 pub mod root;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -20,15 +19,15 @@ use serde::de::DeserializeOwned;
 
 use self::contract::{GuestFixups, GuestInit, GuestInitResult};
 use crate::agent::Agent;
-use crate::boot::{self, modules, mounts};
+use crate::boot::{self, devices, modules, mounts};
 use crate::exec::contract::ExecStart;
 use crate::exec::lookup;
 use crate::exec::start::{self, Life};
 use crate::http::answer::Done;
 use crate::http::body;
 use crate::http::error::{CallError, plain_reason};
+use crate::log;
 use crate::sandbox::Sandbox;
-use crate::{log, os};
 
 /// Largest request: environments can be long.
 const REQUEST_MAX_BYTES: usize = 8 * 1024 * 1024;
@@ -121,7 +120,6 @@ fn become_machine(
     step("mix in entropy", clock::add_entropy(entropy))?;
 
     let begun = Instant::now();
-    let resolv_conf = step("write the resolver file", write_resolv_conf(&request.resolv_conf))?;
     note("mount the module disk", modules::mount_disk());
     step("make the sandbox's disk the root", root::enter())?;
     result.mount_ms = milliseconds(begun);
@@ -146,9 +144,16 @@ fn become_machine(
         note("write /etc/hosts", names::write_host_files(&request.hostname, boot::network::is_configured()));
         note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
     }
-    note("bind /etc/resolv.conf", names::bind_resolv_conf(&resolv_conf));
+    // One that is there after a reboot has been edited, or is as we wrote it; a link into /run leads to nothing then.
+    if !request.rebooted || !Path::new(names::RESOLV_CONF).exists() {
+        note("write /etc/resolv.conf", names::write_resolv_conf(&request.resolv_conf));
+    }
     note("offer kernel modules", modules::offer_in_root());
     note("show the security modules", mounts::offer_security());
+    devices::take_groups_of_image();
+    if request.init.is_empty() {
+        note("mount binfmt_misc", mounts::mount_binfmt());
+    }
     result.names_ms = milliseconds(begun);
 
     if request.cpu_limit > 0.0 {
@@ -174,12 +179,6 @@ fn check_init(argv: &[String]) -> Result<(), CallError> {
         Ok(_) => Ok(()),
         Err(error) => refused(&plain_reason(&error)),
     }
-}
-
-/// Written to the agent's own file system; the descriptor leads to it after the root has moved.
-fn write_resolv_conf(text: &str) -> io::Result<OwnedFd> {
-    std::fs::write(boot::RESOLV_CONF, text)?;
-    os::open(Path::new(boot::RESOLV_CONF), libc::O_PATH, 0)
 }
 
 fn sandbox_of(agent: &Agent, request: &GuestInit, hostname: &str) -> Sandbox {

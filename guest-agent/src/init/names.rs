@@ -1,15 +1,15 @@
-//! The names of a machine: hostname, hosts, resolver, machine-id. `/etc/resolv.conf` is bound over what
-//! the image has, the others are ordinary files, as on a real machine.
+//! The names of a machine: hostname, hosts, resolver, machine-id. All are ordinary files, as on a real machine.
 
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use crate::os;
 
 /// Address of every guest (network facts); without a network the name means loopback.
 const GUEST_ADDRESS: &str = "10.0.2.15";
 const LOOPBACK_ADDRESS: &str = "127.0.1.1";
+/// The resolver file.
+pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// Larger files of the image are not edited.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// More than this is no name.
@@ -113,27 +113,40 @@ fn write_over(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     std::fs::File::from(file).write_all(content)
 }
 
-/// Binds the resolver file, open as `source`, over `/etc/resolv.conf`, whatever that is.
-pub fn bind_resolv_conf(source: &OwnedFd) -> io::Result<()> {
+/// Writes `/etc/resolv.conf` of a new machine, an ordinary file that can be edited, replaced and removed. A link
+/// to a file, or into the `/run` that is empty yet, stays and is followed; any other is replaced.
+pub fn write_resolv_conf(text: &str) -> io::Result<()> {
     make_etc()?;
-    let path = Path::new("/etc/resolv.conf");
-    let source = format!("/proc/self/fd/{}", source.as_raw_fd());
-    let bind = |target: &Path| os::mount(&source, target, "", libc::MS_BIND, None);
-    match std::fs::metadata(path) {
-        Ok(found) if found.is_file() => return bind(path),
-        _ => {}
+    let path = Path::new(RESOLV_CONF);
+    let Ok(target) = std::fs::read_link(path) else {
+        return write_over(path, text.as_bytes(), 0o644);
+    };
+    if std::fs::metadata(path).is_ok_and(|found| found.is_file()) {
+        return std::fs::write(path, text);
     }
-    if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
-        // A dangling link is covered itself, so that the image's own arrangement stays on its disk.
-        let link = os::open(path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
-        let covered = bind(Path::new(&format!("/proc/self/fd/{}", link.as_raw_fd())));
-        if covered.is_ok() && std::fs::metadata(path).is_ok_and(|found| found.is_file()) {
-            return Ok(());
+    match place_in_run(&target) {
+        Some(place) => {
+            std::fs::create_dir_all(place.parent().unwrap_or(Path::new("/run")))?;
+            write_over(&place, text.as_bytes(), 0o644)
         }
-        std::fs::remove_file(path)?;
+        None => write_over(path, text.as_bytes(), 0o644),
     }
-    std::fs::File::options().create(true).append(true).open(path)?;
-    bind(path)
+}
+
+/// Where a link of /etc leads, if that is below /run; without looking at the disk.
+fn place_in_run(target: &Path) -> Option<PathBuf> {
+    let mut place = PathBuf::from("/etc");
+    for part in target.components() {
+        match part {
+            Component::RootDir => place = PathBuf::from("/"),
+            Component::ParentDir => {
+                place.pop();
+            }
+            Component::Normal(name) => place.push(name),
+            Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    (place.starts_with("/run") && place != Path::new("/run")).then_some(place)
 }
 
 #[cfg(test)]
@@ -161,6 +174,21 @@ mod tests {
     fn a_rebooted_machine_takes_the_name_from_its_file() {
         assert_eq!(first_name("# comment\n\n box \nother\n").as_deref(), Some("box"));
         assert_eq!(first_name("\n# only\n"), None);
+    }
+
+    #[test]
+    fn links_of_resolv_conf_into_run() {
+        for (target, place) in [
+            ("../run/systemd/resolve/stub-resolv.conf", Some("/run/systemd/resolve/stub-resolv.conf")),
+            ("/run/resolvconf/resolv.conf", Some("/run/resolvconf/resolv.conf")),
+            ("/usr/../run/x/resolv.conf", Some("/run/x/resolv.conf")),
+            ("../run/../etc/shadow", None),
+            ("resolvconf/run/resolv.conf", None),
+            ("../runner/resolv.conf", None),
+            ("/run", None),
+        ] {
+            assert_eq!(place_in_run(Path::new(target)).as_deref(), place.map(Path::new), "{target}");
+        }
     }
 
     #[test]

@@ -141,7 +141,11 @@ fn collect(root: &Path) -> io::Result<Option<Vec<PathBuf>>> {
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(from)?;
     if found.is_dir() {
-        std::fs::create_dir(to)?;
+        match std::fs::create_dir(to) {
+            // A mount of ours, /run/lock, stays as it is.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            other => other?,
+        }
     } else if found.is_symlink() {
         std::os::unix::fs::symlink(std::fs::read_link(from)?, to)?;
     } else if found.is_file() {
