@@ -1,5 +1,5 @@
 # The commands of this checkout. Each is a script in tools/ that says what it does; `make help` lists them.
-.PHONY: help run stop build test test-long test-long-faults test-long-fresh test-long-clients test-fresh bench bench-load fidelity lint format docs clean
+.PHONY: help run stop build test test-long test-long-faults test-long-linux test-long-fresh test-long-clients test-fresh bench bench-load fidelity lint format docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s %s\n", $$1, $$2}'
@@ -21,6 +21,9 @@ test-long: ## all long parts; each is also a target of its own, under an hour
 
 test-long-faults: ## dozens of kills of daemons and machines, 200 of the channel, large transfers
 	@tools/test-long.sh faults
+
+test-long-linux: ## hard images, Docker and Compose, heavy software, systemd and views in real machines
+	@tools/test-long.sh linux
 
 test-long-fresh: ## the same as test-fresh, counted
 	@tools/test-long.sh fresh

@@ -1,7 +1,8 @@
 /**
- * Four sets of tests. `parts`: beside the code of a package, and the checks of the house; files run side
+ * Five sets of tests. `parts`: beside the code of a package, and the checks of the house; files run side
  * by side. `whole`: real servers and machines under tests/; tools/test.sh runs them one file at a time.
- * `long` and `clients` (Prime's real clients): what takes too long for every change; tools/test-long.sh runs them.
+ * `long`, `clients` (Prime's real clients) and `linux` (a real Linux machine: hard images, Docker, heavy
+ * software): what takes too long for every change; tools/test-long.sh runs them.
  * See docs/testing.md.
  */
 import { defineConfig } from 'vitest/config';
@@ -26,11 +27,26 @@ export default defineConfig({
           ...limits,
           name: 'whole',
           include: ['tests/**/*.test.ts'],
-          exclude: ['tests/long/**', 'tests/clients/**', 'tests/bench/**', '**/node_modules/**'],
+          exclude: [
+            'tests/long/**',
+            'tests/clients/**',
+            'tests/linux/**',
+            'tests/bench/**',
+            '**/node_modules/**',
+          ],
         },
       },
       { test: { ...limits, name: 'long', include: ['tests/long/**/*.test.ts'] } },
       { test: { ...limits, name: 'clients', include: ['tests/clients/**/*.test.ts'] } },
+      {
+        test: {
+          ...limits,
+          testTimeout: 180_000,
+          hookTimeout: 300_000,
+          name: 'linux',
+          include: ['tests/linux/**/*.test.ts'],
+        },
+      },
     ],
   },
 });

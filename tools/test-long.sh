@@ -2,7 +2,7 @@
 # `make test-long` and its parts: what takes too long for every change. Run by hand before an issue closes;
 # date, commit and counts go into SPECIFICATION.md. The last line is `N passed, N failed`.
 #
-#   tools/test-long.sh [PART…]   parts: faults, fresh, clients; all of them if none is named
+#   tools/test-long.sh [PART…]   parts: faults, linux, fresh, clients; all of them if none is named
 #   SANDLOT_TEST_SEED=N          repeats a random run; each test prints its seed
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -10,35 +10,41 @@ logs=$PWD/.cache/log
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0
 
-# part_faults: kills, snapshots and large transfers. One file at a time: two would only measure each other.
-part_faults() {
-  local report=$logs/vitest-long.json counts status
-  tools/setup/all.sh --test || { failed=$((failed + 1)); return; }
-  tools/leftovers.sh >"$logs/leftovers.long"
+# vitest_part NAME ARGUMENT…: sets up, runs one file after the other (two would only measure each other), counts.
+# Call `check nothing-left` after it.
+vitest_part() {
+  local name=$1 report=$logs/vitest-$1.json counts status p f s
+  shift
+  tools/setup/all.sh --test || { failed=$((failed + 1)); return 1; }
+  tools/leftovers.sh >"$logs/leftovers.$name"
   rm -f "$report"
-  npx --no-install vitest run --project long tests/long/faults tests/long/channel --no-file-parallelism \
+  npx --no-install vitest run "$@" --no-file-parallelism \
     --reporter=default --reporter=json --outputFile.json="$report" </dev/null
   status=$?
   counts=$(node tools/checks/count-report.mjs "$report" $status) || counts='0 1 0'
   read -r p f s <<<"$counts"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-  check nothing-left tools/leftovers.sh --since "$logs/leftovers.long"
 }
 
-# part_clients: published clients, each in a virtual environment of its own, one file at a time; what they
-# have found becomes the table of docs/from-prime.md.
+# part_faults: kills, snapshots and large transfers.
+part_faults() {
+  vitest_part faults --project long tests/long/faults tests/long/channel || return
+  check nothing-left tools/leftovers.sh --since "$logs/leftovers.faults"
+}
+
+# part_linux: what a real Linux machine can: hard images, Docker and Compose, heavy software, systemd, views.
+part_linux() {
+  vitest_part linux --project linux || return
+  check nothing-left tools/leftovers.sh --since "$logs/leftovers.linux"
+}
+
+# part_clients: published clients, each in a virtual environment of its own; what they have found becomes the
+# table of docs/from-prime.md.
 part_clients() {
-  local report=$logs/vitest-clients.json counts status commit
-  tools/setup/all.sh --test || { failed=$((failed + 1)); return; }
-  tools/leftovers.sh >"$logs/leftovers.clients"
-  rm -rf "$report" .cache/client-results
+  local commit
   commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ' with changes')
-  npx --no-install vitest run --project clients --no-file-parallelism \
-    --reporter=default --reporter=json --outputFile.json="$report" </dev/null
-  status=$?
-  counts=$(node tools/checks/count-report.mjs "$report" $status) || counts='0 1 0'
-  read -r p f s <<<"$counts"
-  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  rm -rf .cache/client-results
+  vitest_part clients --project clients || return
   check clients-table node tools/clients-table.mjs "$commit"
   check nothing-left tools/leftovers.sh --since "$logs/leftovers.clients"
 }
@@ -59,13 +65,13 @@ check() {
   fi
 }
 
-[ $# -gt 0 ] || set -- faults fresh clients
+[ $# -gt 0 ] || set -- faults linux fresh clients
 for part in "$@"; do
   begin=$SECONDS
   case $part in
-    faults | fresh | clients) "part_$part" ;;
+    faults | linux | fresh | clients) "part_$part" ;;
     *)
-      echo "test-long: there is no part '$part'; there are faults, fresh and clients" >&2
+      echo "test-long: there is no part '$part'; there are faults, linux, fresh and clients" >&2
       failed=$((failed + 1))
       ;;
   esac

@@ -17,6 +17,7 @@ use crate::exec::users::{Accounts, Identity};
 use crate::http::error::CallError;
 use crate::place::Place;
 use crate::sandbox::Sandbox;
+use crate::view::Views;
 
 /// How far `/init` has come.
 enum Stage {
@@ -40,10 +41,14 @@ pub struct Agent {
     pub spawner: Spawner,
     /// The machine's cgroups; none without a machine.
     pub cgroups: Option<Cgroups>,
+    /// The views of the machine.
+    pub views: Views,
     /// Pipes of ended commands that are being drained.
     pub abandoned_pipes: Cell<usize>,
     /// The root file system is frozen, by the `/freeze` with this number.
     pub freeze: Cell<Option<u64>>,
+    /// Init of the image that is to become process 1 with the next RESET: program and arguments.
+    pub next_init: RefCell<Option<Vec<String>>>,
     stage: RefCell<Stage>,
 }
 
@@ -56,8 +61,10 @@ impl Agent {
             reaper: Reaper::default(),
             execs: Registry::default(),
             cgroups,
+            views: Views::default(),
             abandoned_pipes: Cell::new(0),
             freeze: Cell::new(None),
+            next_init: RefCell::default(),
             stage: RefCell::new(Stage::Waiting),
         })
     }

@@ -19,6 +19,7 @@ const TCP_LISTEN: &str = "0A";
 pub struct Health {
     version: &'static str,
     initialised: bool,
+    agent_pid: u32,
     uptime_ms: u64,
     memory_total_bytes: u64,
     memory_available_bytes: u64,
@@ -33,6 +34,7 @@ pub fn health(agent: &Agent) -> Health {
     Health {
         version: env!("CARGO_PKG_VERSION"),
         initialised: agent.is_initialised(),
+        agent_pid: std::process::id(),
         uptime_ms: os::uptime_ms(),
         memory_total_bytes: field(&memory, "MemTotal:") * 1024,
         memory_available_bytes: field(&memory, "MemAvailable:") * 1024,

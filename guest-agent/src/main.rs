@@ -3,7 +3,9 @@
 //!
 //! * `modprobe`, by the name it is called: the kernel's module helper (`modprobe`);
 //! * `@agent-probe`, by its argument zero: does nothing and succeeds (proves that commands can run);
+//! * `@agent-view`, by its argument zero: makes one view and ends (`view::maker`);
 //! * process 1: the agent itself (`boot`);
+//! * `@sandlot-agent`: the agent beside an init of the image, which is process 1 then (`handover`);
 //! * with arguments: an agent without a machine, for tests (`folder`), or its version.
 
 mod agent;
@@ -16,6 +18,7 @@ mod exec;
 mod files;
 mod folder;
 mod freeze;
+mod handover;
 mod health;
 mod http;
 mod init;
@@ -25,6 +28,7 @@ mod os;
 mod place;
 mod runtime;
 mod sandbox;
+mod view;
 mod warm;
 
 use std::process::ExitCode;
@@ -39,8 +43,14 @@ fn main() -> ExitCode {
     if name == exec::start::PROBE {
         return ExitCode::SUCCESS;
     }
+    if name == view::maker::NAME {
+        return view::maker::main();
+    }
     if name.ends_with("modprobe") {
         return modprobe::main(arguments.get(1..).unwrap_or_default());
+    }
+    if name == handover::NAME {
+        return handover::resume();
     }
     if std::process::id() == 1 {
         return be_process_1();

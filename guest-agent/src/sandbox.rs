@@ -1,9 +1,11 @@
 //! What a machine became by `/init`: whose it is, and what commands in it start from.
 
+use serde::{Deserialize, Serialize};
+
 use crate::exec::environment::Environment;
 
-/// Settings of the sandbox that this machine is.
-#[derive(Clone, Debug)]
+/// Settings of the sandbox that this machine is. As JSON it is handed to the agent beside an init.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
     /// Its id.
     pub id: String,

@@ -43,9 +43,10 @@ export class ApiBridge {
     return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
   }
 
-  /** A token of the gateway. */
-  token(sandboxId: string, generation: number, expiresInS = 3600): string {
-    const claims = { sub: sandboxId, gen: generation, exp: Math.floor(Date.now() / 1000) + expiresInS };
+  /** A token of the gateway; with `inView` an agent's. */
+  token(sandboxId: string, generation: number, expiresInS = 3600, inView = false): string {
+    const exp = Math.floor(Date.now() / 1000) + expiresInS;
+    const claims = { sub: sandboxId, gen: generation, exp, ...(inView ? { view: true } : {}) };
     const signed = `v1.${Buffer.from(JSON.stringify(claims)).toString('base64url')}`;
     return `${signed}.${sign(null, Buffer.from(signed), this.source.privateKey).toString('base64url')}`;
   }

@@ -52,6 +52,25 @@ print('ready', flush=True)
 threading.Event().wait()
 `;
 
+/** Sends back what it gets, by TCP once the sender has ended, and by UDP. Arguments: address, port. */
+const echoProgram = `
+import socket, sys, threading
+here = (sys.argv[1], int(sys.argv[2]))
+datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); datagrams.bind(here)
+listener = socket.create_server(here)
+def answer():
+    while True:
+        data, client = datagrams.recvfrom(65536)
+        datagrams.sendto(data, client)
+def serve(client):
+    data = b''
+    while part := client.recv(65536): data += part
+    client.sendall(data); client.close()
+threading.Thread(target=answer, daemon=True).start()
+print('ready', flush=True)
+while True: threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+`;
+
 /** Passes connections on. Arguments: address and port to listen on, address to pass on to (same port). */
 const relayProgram = `
 import socket, sys, threading
@@ -75,11 +94,14 @@ while True: threading.Thread(target=serve, args=(listener.accept()[0],), daemon=
 export class OutsideWorld {
   readonly #children: ChildProcess[] = [];
 
-  private constructor(private readonly name: string) {}
+  private constructor(
+    private readonly name: string,
+    private readonly node: string,
+  ) {}
 
   /** Makes it, and the uplink of the node's namespace. */
   static async open(node: HostNamespace): Promise<OutsideWorld> {
-    const world = new OutsideWorld(`${node.name}-out`);
+    const world = new OutsideWorld(`${node.name}-out`, node.name);
     try {
       await world.#setUp(node);
       return world;
@@ -93,6 +115,17 @@ export class OutsideWorld {
   async relay(port: number): Promise<string> {
     await this.#start(this.name, ['python3', '-c', relayProgram, outside.address, String(port), nodeUplink]);
     return `http://${outside.address}:${port}`;
+  }
+
+  /** A server that sends back what it gets, by TCP and UDP. */
+  async echo(port: number): Promise<void> {
+    await this.#start(this.name, ['python3', '-c', echoProgram, outside.address, String(port)]);
+  }
+
+  /** Makes the uplink carry packets of this size at most. */
+  narrow(bytes: number): void {
+    ip('-n', this.node, 'link', 'set', 'wan0', 'mtu', String(bytes));
+    ip('-n', this.name, 'link', 'set', 'lan0', 'mtu', String(bytes));
   }
 
   /** Removes it; the uplink goes with its other end. */

@@ -1,11 +1,19 @@
 /** One sandbox of a test node, as a test speaks of it. Made by `TestNode`. */
 import { setTimeout as pause } from 'node:timers/promises';
 import type { SandboxReport } from '@sandlot/protocol';
-import type { ExecOptions, RunOptions, RunResult, Sandbox, SandboxProcess } from '@sandlot/sdk';
+import {
+  type AgentAccess,
+  AgentSandbox,
+  type ExecOptions,
+  type RunOptions,
+  type RunResult,
+  type Sandbox,
+  type SandboxProcess,
+} from '@sandlot/sdk';
 import type { TestNode } from './test-node.js';
 
-/** Longest start on an emulated machine, a template to build included. */
-const stateTimeoutMs = 90_000;
+/** Longest start on an emulated machine of a busy host, a template to build included. */
+const stateTimeoutMs = 240_000;
 
 /** A sandbox. Commands and files go through the SDK. */
 export class TestSandbox {
@@ -55,6 +63,22 @@ export class TestSandbox {
   /** Attaches to a session. */
   attach(session: string): Promise<SandboxProcess> {
     return this.#sdk.attach(session);
+  }
+
+  /** What an agent in the default view of this sandbox is given. */
+  get agentAccess(): AgentAccess {
+    const { bridge } = this.node;
+    return {
+      sandboxId: this.id,
+      url: `${bridge.url}/gw/test/${this.id}`,
+      token: bridge.token(this.id, this.generation, 3600, true),
+      expiresAt: new Date(Date.now() + 3_600_000).toISOString(),
+    };
+  }
+
+  /** The sandbox as that agent has it; close it. */
+  openAsAgent(): AgentSandbox {
+    return new AgentSandbox(this.agentAccess);
   }
 
   /** What the node reports. */

@@ -11,9 +11,9 @@ PATH=$PATH:/usr/sbin:/sbin
 needed=(qemu-system-x86 qemu-utils e2fsprogs nftables iproute2 kmod procps util-linux mount zstd xz-utils cpio
   passwd ca-certificates git make build-essential python3 mmdebstrap)
 # umoci and skopeo: the differential tests of images. protobuf-compiler: the check for drift of the
-# generated code. busybox-static: small images. attr: xattrs in fidelity tests.
+# generated code. busybox-static, musl-tools: small images. attr: xattrs in fidelity tests.
 if [ "${1:-}" = --test ]; then
-  needed+=(umoci skopeo protobuf-compiler busybox-static attr)
+  needed+=(umoci skopeo protobuf-compiler busybox-static musl-tools attr)
   # Prime's clients run in virtual environments; Debian's Python makes them with a package of their own.
   python3 -c 'import ensurepip' 2>/dev/null || needed+=(python3-venv)
 fi

@@ -6,10 +6,12 @@ pub mod modules;
 pub mod mounts;
 pub mod network;
 mod node_rules;
+mod power;
 mod system;
 mod uevents;
 
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -17,11 +19,14 @@ use crate::agent::Agent;
 use crate::channel::virtio;
 use crate::exec::cgroup::Cgroups;
 use crate::exec::reaper;
+use crate::handover::State;
 use crate::place::Place;
+use crate::view::pins;
 use crate::{log, runtime};
 
 /// A small file system of the agent's own.
 pub const OWN_FILES: &str = "/files";
+const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Runs for ever. Returns only if the machine cannot be used, which its console then says.
 pub fn run() -> io::Result<()> {
@@ -29,10 +34,12 @@ pub fn run() -> io::Result<()> {
     system::open_console();
     reaper::block_sigchld();
     let uevents = uevents::open()?;
+    power::block_signals();
     modules::load_listed();
     report("mount the module disk", modules::mount_disk());
     modules::load_usual();
     report("mount the rest", mounts::mount_rest());
+    report("make a place for pins", pins::make_place());
     report("make device nodes", devices::make_nodes());
     report("set limits", system::set_limits());
     system::set_sysctls();
@@ -40,7 +47,7 @@ pub fn run() -> io::Result<()> {
     if kernel_option("sandlot.net=1") {
         report("configure the network", network::configure());
     }
-    let cgroups = Cgroups::set_up(Path::new("/sys/fs/cgroup"))?;
+    let cgroups = Cgroups::set_up(Path::new(CGROUPS))?;
     runtime::run(async {
         let agent = Rc::new(Agent::new(Place::Machine, Some(cgroups))?);
         tokio::task::spawn_local(sweep_cgroups(agent.clone()));
@@ -48,6 +55,25 @@ pub fn run() -> io::Result<()> {
             result = agent.reaper.run() => result,
             result = virtio::run(agent.clone()) => result,
             result = uevents::follow(uevents) => result,
+            result = power::run() => result,
+        }
+    })
+}
+
+/// Goes on beside an init that has become process 1: what `run` has set up is still there.
+pub fn go_on(state: State) -> io::Result<()> {
+    reaper::block_sigchld();
+    report("find the module helper again", modules::follow_agent());
+    let cgroups = Cgroups::set_up(Path::new(CGROUPS))?;
+    runtime::run(async {
+        let agent = Rc::new(Agent::new(Place::Machine, Some(cgroups))?);
+        agent.end_init(state.sandbox);
+        tokio::task::spawn_local(sweep_cgroups(agent.clone()));
+        // SAFETY: the number was handed to us with the state, and nobody else has it.
+        let ctl = unsafe { OwnedFd::from_raw_fd(state.ctl_fd) };
+        tokio::select! {
+            result = agent.reaper.run() => result,
+            result = virtio::go_on(agent.clone(), ctl, state.nonce) => result,
         }
     })
 }

@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::modprobe;
 use crate::modprobe::load::{self, Outcome};
@@ -17,8 +17,8 @@ const DISK: &str = "/dev/vdb";
 const DISK_MOUNT: &str = "/module-disk";
 /// Descriptor by which the kernel finds its helper: `/proc/1/fd/100/modprobe`. Close-on-exec: a copy of it
 /// in a command would lead out of every view.
-const HELPER_FD: i32 = 100;
-const HELPER_PATH: &str = "/proc/1/fd/100/modprobe";
+pub const HELPER_FD: i32 = 100;
+const HELPER_SETTING: &str = "/proc/sys/kernel/modprobe";
 /// Where the image's own helper would be.
 const IMAGE_HELPER: &str = "/sbin/modprobe";
 /// What systemd and its first units load on a plain machine, as far as programs notice: file systems they look for
@@ -58,7 +58,7 @@ pub fn mount_disk() -> io::Result<()> {
 /// Loads what a plain machine has at its first command; it is then part of the template and costs no start.
 pub fn load_usual() {
     if is_open(HELPER_FD) {
-        modprobe::load_each(&USUAL);
+        modprobe::load_all(&USUAL);
     }
 }
 
@@ -80,11 +80,34 @@ pub fn offer_in_root() -> io::Result<()> {
         return Ok(());
     }
     if !Path::new(IMAGE_HELPER).exists() {
-        std::fs::write("/proc/sys/kernel/modprobe", HELPER_PATH)?;
+        point_to_helper()?;
     }
     let target = Path::new("/lib/modules").join(kernel_version()?);
     std::fs::create_dir_all(&target)?;
     os::mount(&format!("/proc/self/fd/{HELPER_FD}"), &target, "", libc::MS_BIND, None)
+}
+
+/// From now on the kernel uses our helper, whatever the image has: the image's lies where others than the
+/// machine's root may write. Without our disk it uses none.
+pub fn insist_on_helper() -> io::Result<()> {
+    if is_open(HELPER_FD) { point_to_helper() } else { std::fs::write(HELPER_SETTING, "\n") }
+}
+
+fn point_to_helper() -> io::Result<()> {
+    std::fs::write(HELPER_SETTING, format!("/proc/{}/fd/{HELPER_FD}/modprobe", std::process::id()))
+}
+
+/// The agent has become another process: where the kernel was told to use our helper, it finds it there.
+pub fn follow_agent() -> io::Result<()> {
+    if !std::fs::read_to_string(HELPER_SETTING)?.starts_with("/proc/1/") {
+        return Ok(());
+    }
+    point_to_helper()
+}
+
+/// Where the module disk is shown in the sandbox's root, links resolved.
+pub fn shown_at() -> io::Result<PathBuf> {
+    std::fs::canonicalize(Path::new("/lib/modules").join(kernel_version()?))
 }
 
 /// `uname -r`.

@@ -34,7 +34,6 @@ pub fn mount_rest() -> io::Result<()> {
     mount_in(OWN_FILES, "tmpfs", "tmpfs", QUIET, Some("mode=755,size=1m"))?;
     std::fs::create_dir_all("/mnt")?;
     for (path, kind) in [
-        ("/sys/kernel/security", "securityfs"),
         ("/sys/kernel/debug", "debugfs"),
         ("/sys/kernel/tracing", "tracefs"),
         ("/sys/kernel/config", "configfs"),
@@ -55,6 +54,16 @@ pub fn mount_rest() -> io::Result<()> {
 /// wants to do it itself.
 pub fn mount_binfmt() -> io::Result<()> {
     os::mount("binfmt_misc", Path::new("/proc/sys/fs/binfmt_misc"), "binfmt_misc", QUIET, None)
+}
+
+/// In the sandbox's root: shows the security modules to images that bring AppArmor's tools. Where they are missing,
+/// Docker takes the sight of AppArmor for an order to load its profile, and then starts no container at all.
+pub fn offer_security() -> io::Result<()> {
+    let path = Path::new("/sys/kernel/security");
+    if !Path::new("/sbin/apparmor_parser").exists() || !path.is_dir() {
+        return Ok(());
+    }
+    os::mount("securityfs", path, "securityfs", QUIET, None)
 }
 
 fn mount_in(

@@ -6,7 +6,7 @@
 //! 32 KiB, which is what the kernel sends at once; reads return at most one page and are repeated.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -47,7 +47,11 @@ pub struct Port {
 impl Port {
     /// Opens the device. EBUSY when it is open already: a port has one owner.
     pub fn open(path: &Path, on_hang_up: OnHangUp) -> io::Result<Port> {
-        let fd = os::open(path, libc::O_RDWR | libc::O_NONBLOCK, 0)?;
+        Port::new(os::open(path, libc::O_RDWR | libc::O_NONBLOCK, 0)?, on_hang_up)
+    }
+
+    /// Of a port that is open already.
+    pub fn new(fd: OwnedFd, on_hang_up: OnHangUp) -> io::Result<Port> {
         // SAFETY: a new descriptor that is ours; `event` is valid during the call.
         let epoll = unsafe {
             let epoll = OwnedFd::from_raw_fd(os::check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?);
@@ -67,6 +71,11 @@ impl Port {
             staged: Vec::new(),
             staged_from: 0,
         })
+    }
+
+    /// Its descriptor, for one who takes over.
+    pub fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 
     /// No host is connected right now.

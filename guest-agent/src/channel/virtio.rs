@@ -1,6 +1,7 @@
 //! The channel on the two virtio-serial ports of a machine.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use super::connection;
 use super::port::{OnHangUp, Port};
 use super::reset::ResetReader;
 use crate::agent::Agent;
+use crate::handover::{self, State};
 use crate::log;
 
 /// The driver registers ports some milliseconds after its module is there.
@@ -26,16 +28,34 @@ const BUSY_POLL: Duration = Duration::from_millis(1);
 pub async fn run(agent: Rc<Agent>) -> io::Result<()> {
     let ctl_path = find_port("ctl").await?;
     let data_path = find_port("data").await?;
-    let mut ctl = Port::open(&ctl_path, OnHangUp::Wait)?;
+    let ctl = Port::open(&ctl_path, OnHangUp::Wait)?;
     let (newest_nonce, nonces) = watch::channel(String::new());
-    tokio::task::spawn_local(serve_data(agent, data_path, nonces));
+    tokio::task::spawn_local(serve_data(agent.clone(), data_path, nonces));
     // The host waits for this line before it connects to a fresh machine.
     log!("sandlot-agent ready");
+    read_resets(agent, ctl, newest_nonce).await
+}
+
+/// The same for the agent beside an init: the control port is open, and a RESET waits for its answer.
+pub async fn go_on(agent: Rc<Agent>, ctl: OwnedFd, nonce: String) -> io::Result<()> {
+    let data_path = find_port("data").await?;
+    let ctl = Port::new(ctl, OnHangUp::Wait)?;
+    let (newest_nonce, nonces) = watch::channel(String::new());
+    tokio::task::spawn_local(serve_data(agent.clone(), data_path, nonces));
+    newest_nonce.send_replace(nonce);
+    read_resets(agent, ctl, newest_nonce).await
+}
+
+async fn read_resets(agent: Rc<Agent>, mut ctl: Port, newest_nonce: watch::Sender<String>) -> io::Result<()> {
     let mut reader = ResetReader::default();
     let mut buffer = [0u8; 512];
     loop {
         let count = ctl.read(&mut buffer).await?;
         if let Some(nonce) = reader.push(&buffer[..count]) {
+            if let Some(init) = agent.next_init.take() {
+                let sandbox = (*agent.sandbox()).clone();
+                return Err(handover::perform(&init, &State { ctl_fd: ctl.raw_fd(), nonce, sandbox }));
+            }
             newest_nonce.send_replace(nonce);
         }
     }

@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -34,20 +34,46 @@ const SPARE_COUNT: usize = 8;
 /// So few left are filled up, when no command waits.
 const SPARE_LOW: usize = 3;
 
+/// What a view's root needs beside memory for groups of its own, as Docker looks for it.
+const VIEW_CONTROLLERS: [&str; 4] = ["cpuset", "cpu", "io", "pids"];
+/// What is given to the owner of a delegated group (cgroups(7), "Delegation containment").
+const DELEGATED: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
+
 /// The mounted hierarchy.
 pub struct Cgroups {
-    sandbox: OwnedFd,
-    next: Cell<u64>,
-    spare: RefCell<Vec<Rc<ExecCgroup>>>,
+    execs: Rc<Pool>,
+    views: RefCell<Vec<Weak<Pool>>>,
     lingering: RefCell<Vec<Rc<ExecCgroup>>>,
     released: Notify,
 }
 
+/// A folder whose groups are one exec each, some of them made ahead.
+pub struct Pool {
+    folder: Rc<OwnedFd>,
+    /// Names of its groups begin so.
+    prefix: &'static str,
+    /// Its groups are given to this owner.
+    owner: Option<u32>,
+    next: Cell<u64>,
+    spare: RefCell<Vec<Rc<ExecCgroup>>>,
+}
+
 /// The cgroup of one exec.
 pub struct ExecCgroup {
-    parent: RawFd,
+    parent: Rc<OwnedFd>,
     name: CString,
     folder: OwnedFd,
+}
+
+/// The groups of a sealed view: what its root sees as `/`, one for its process 1, one for each exec.
+pub struct ViewCgroups {
+    parent: Rc<OwnedFd>,
+    name: CString,
+    folder: Rc<OwnedFd>,
+    /// Of its process 1: a group that has others in it can have no process.
+    pub main: OwnedFd,
+    /// Of its execs.
+    pub execs: Rc<Pool>,
 }
 
 impl Cgroups {
@@ -64,13 +90,12 @@ impl Cgroups {
         // Memory alone: each more makes a new group, and so each exec, slower.
         let _ = write_file(&sandbox, "cgroup.subtree_control", "+memory");
         let cgroups = Cgroups {
-            sandbox,
-            next: Cell::new(1),
-            spare: RefCell::default(),
+            execs: Rc::new(Pool::new(Rc::new(sandbox), "", None)),
+            views: RefCell::default(),
             lingering: RefCell::default(),
             released: Notify::new(),
         };
-        cgroups.fill_spare(SPARE_COUNT)?;
+        cgroups.execs.fill_spare(SPARE_COUNT)?;
         Ok(cgroups)
     }
 
@@ -78,31 +103,28 @@ impl Cgroups {
     pub fn set_cpu_limit(&self, cpus: f64) -> io::Result<()> {
         const PERIOD_US: f64 = 100_000.0;
         let quota = (cpus * PERIOD_US).round().max(1_000.0) as u64;
-        write_file(&self.sandbox, "cpu.max", &format!("{quota} {PERIOD_US}"))
+        write_file(&self.execs.folder, "cpu.max", &format!("{quota} {PERIOD_US}"))
     }
 
     /// A group that nothing has been in.
     pub fn take(&self) -> io::Result<Rc<ExecCgroup>> {
-        match self.spare.borrow_mut().pop() {
-            Some(group) => Ok(group),
-            None => self.create(),
-        }
+        self.execs.take()
     }
 
-    fn fill_spare(&self, count: usize) -> io::Result<()> {
-        while self.spare.borrow().len() < count {
-            let group = self.create()?;
-            self.spare.borrow_mut().push(group);
+    /// The groups of a new view, among the execs so that one limit holds for all; its root may use them.
+    pub fn make_view(&self, number: u32, owner: u32) -> io::Result<ViewCgroups> {
+        for controller in VIEW_CONTROLLERS {
+            let _ = write_file(&self.execs.folder, "cgroup.subtree_control", &format!("+{controller}"));
         }
-        Ok(())
-    }
-
-    fn create(&self) -> io::Result<Rc<ExecCgroup>> {
-        let number = self.next.get();
-        self.next.set(number + 1);
-        let name = os::c_string(number.to_string())?;
-        let folder = make_folder(&self.sandbox, &name)?;
-        Ok(Rc::new(ExecCgroup { parent: self.sandbox.as_raw_fd(), name, folder }))
+        let parent = self.execs.folder.clone();
+        let name = os::c_string(format!("view-{number}"))?;
+        let folder = Rc::new(make_folder(&parent, &name)?);
+        delegate(&folder, owner)?;
+        let main = make_folder(&folder, c"main")?;
+        delegate(&main, owner)?;
+        let execs = Rc::new(Pool::new(folder.clone(), "exec-", Some(owner)));
+        self.views.borrow_mut().push(Rc::downgrade(&execs));
+        Ok(ViewCgroups { parent, name, folder, main, execs })
     }
 
     /// The group of an exec that has ended is removed by a later sweep, when it is empty: not now, while
@@ -125,12 +147,83 @@ impl Cgroups {
             // Beyond the limit the oldest are left to the kernel.
             waiting.drain(..waiting.len().saturating_sub(LINGERING_MAX));
             self.lingering.borrow_mut().splice(0..0, waiting);
-            if self.spare.borrow().len() < SPARE_LOW {
-                // Without them the next command makes its own.
-                let _ = self.fill_spare(SPARE_COUNT);
+            self.views.borrow_mut().retain(|pool| pool.strong_count() > 0);
+            let pools: Vec<Rc<Pool>> = self.views.borrow().iter().filter_map(Weak::upgrade).collect();
+            for pool in pools.iter().chain([&self.execs]) {
+                if pool.spare.borrow().len() < SPARE_LOW {
+                    // Without them the next command makes its own.
+                    let _ = pool.fill_spare(SPARE_COUNT);
+                }
             }
         }
     }
+}
+
+impl Pool {
+    fn new(folder: Rc<OwnedFd>, prefix: &'static str, owner: Option<u32>) -> Pool {
+        Pool { folder, prefix, owner, next: Cell::new(1), spare: RefCell::default() }
+    }
+
+    /// A group that nothing has been in.
+    pub fn take(&self) -> io::Result<Rc<ExecCgroup>> {
+        match self.spare.borrow_mut().pop() {
+            Some(group) => Ok(group),
+            None => self.create(),
+        }
+    }
+
+    fn fill_spare(&self, count: usize) -> io::Result<()> {
+        while self.spare.borrow().len() < count {
+            let group = self.create()?;
+            self.spare.borrow_mut().push(group);
+        }
+        Ok(())
+    }
+
+    fn create(&self) -> io::Result<Rc<ExecCgroup>> {
+        let number = self.next.get();
+        self.next.set(number + 1);
+        let name = os::c_string(format!("{}{number}", self.prefix))?;
+        let folder = make_folder(&self.folder, &name)?;
+        if let Some(owner) = self.owner {
+            delegate(&folder, owner)?;
+        }
+        Ok(Rc::new(ExecCgroup { parent: self.folder.clone(), name, folder }))
+    }
+}
+
+impl ViewCgroups {
+    /// The open folder, for CLONE_INTO_CGROUP of the view's maker.
+    pub fn fd(&self) -> RawFd {
+        self.folder.as_raw_fd()
+    }
+
+    /// When the maker has left it: kills for want of memory are counted for each exec from now on.
+    pub fn open_for_execs(&self) -> io::Result<()> {
+        write_file(&self.folder, "cgroup.subtree_control", "+memory")?;
+        self.execs.fill_spare(SPARE_COUNT)
+    }
+
+    /// Ends all that is left of a view, and removes what is empty.
+    pub fn remove(&self) {
+        let _ = write_file(&self.folder, "cgroup.kill", "1");
+        remove_children(&self.folder, DEPTH_MAX);
+        // SAFETY: a NUL-terminated name in a folder that stays open.
+        unsafe { libc::unlinkat(self.parent.as_raw_fd(), self.name.as_ptr(), libc::AT_REMOVEDIR) };
+    }
+}
+
+/// Gives a group to an owner who may divide it further, but not change its limits.
+fn delegate(folder: &OwnedFd, owner: u32) -> io::Result<()> {
+    // SAFETY: plain system calls on an open folder and NUL-terminated names.
+    unsafe {
+        os::check(libc::fchown(folder.as_raw_fd(), owner, owner))?;
+        for name in DELEGATED {
+            let name = os::c_string(name)?;
+            os::check(libc::fchownat(folder.as_raw_fd(), name.as_ptr(), owner, owner, 0))?;
+        }
+    }
+    Ok(())
 }
 
 impl ExecCgroup {
@@ -169,7 +262,7 @@ impl ExecCgroup {
         }
         remove_children(&self.folder, DEPTH_MAX);
         // SAFETY: a NUL-terminated name in a folder that stays open.
-        unsafe { libc::unlinkat(self.parent, self.name.as_ptr(), libc::AT_REMOVEDIR) == 0 }
+        unsafe { libc::unlinkat(self.parent.as_raw_fd(), self.name.as_ptr(), libc::AT_REMOVEDIR) == 0 }
     }
 }
 

@@ -19,6 +19,9 @@ const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 /// The stack that children run on. One at a time: the parent's thread sleeps until the child has executed.
 pub struct ChildStack(Box<[u8]>);
 
+/// The first child uses little of the stack's top: a child of the child runs on the lower half.
+const HALF_BYTES: usize = STACK_BYTES / 2;
+
 impl Default for ChildStack {
     fn default() -> ChildStack {
         ChildStack(vec![0; STACK_BYTES].into_boxed_slice())
@@ -29,6 +32,11 @@ impl Default for ChildStack {
 pub type ChildEntry = unsafe extern "C" fn(*mut c_void) -> !;
 
 impl ChildStack {
+    /// The lower half, for a child of the child: (lowest byte, length).
+    pub fn lower_half(&mut self) -> (*mut u8, usize) {
+        (self.0.as_mut_ptr(), HALF_BYTES)
+    }
+
     /// Starts a child; returns its pid once it has executed a program or ended.
     ///
     /// # Safety
@@ -55,6 +63,22 @@ impl ChildStack {
         let result = unsafe { clone3(&arguments, entry, argument) };
         if result < 0 { Err(io::Error::from_raw_os_error(-result as i32)) } else { Ok(result as i32) }
     }
+}
+
+/// In a child of [`ChildStack::spawn`]: makes one more, which becomes a child of the agent itself, and waits until
+/// that has executed a program or ended. Answers its pid, or a negative errno.
+///
+/// # Safety
+/// As for [`ChildStack::spawn`]; `stack` is the lowest byte of `bytes` that nobody uses meanwhile.
+pub unsafe fn spawn_sibling(stack: *mut u8, bytes: usize, entry: ChildEntry, argument: *mut c_void) -> i64 {
+    // SAFETY: plain data for which zero means "not used".
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    // The signal at its end is that of the caller.
+    arguments.flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT) as u64 | CLONE_CLEAR_SIGHAND;
+    arguments.stack = stack as u64;
+    arguments.stack_size = (bytes - (stack as usize + bytes) % 16) as u64;
+    // SAFETY: as promised by the caller.
+    unsafe { clone3(&arguments, entry, argument) }
 }
 
 /// The raw call. In the child the stack pointer is the new stack's top and nothing of this frame is used.

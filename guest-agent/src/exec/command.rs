@@ -13,6 +13,7 @@ use super::input::Input;
 use super::output::Output;
 use super::position::Position;
 use super::recent::RecentIds;
+use crate::view::View;
 
 /// One command. It runs while `end` is empty; `supervise` alone fills that.
 pub struct Exec {
@@ -28,6 +29,8 @@ pub struct Exec {
     pub cwd: Option<String>,
     /// 0 when it could not be run.
     pub pid: i32,
+    /// Where it runs, if not in the machine itself.
+    pub view: Option<Rc<View>>,
     /// What it writes.
     pub output: Output,
     /// What it reads.
@@ -62,6 +65,8 @@ pub struct NewExec {
     /// See [`Exec`].
     pub pid: i32,
     /// See [`Exec`].
+    pub view: Option<Rc<View>>,
+    /// See [`Exec`].
     pub output: Output,
     /// See [`Exec`].
     pub input: Input,
@@ -79,6 +84,7 @@ impl Exec {
             argv: new.argv,
             cwd: new.cwd,
             pid: new.pid,
+            view: new.view,
             output: new.output,
             input: new.input,
             terminal: RefCell::new(new.terminal),
@@ -134,6 +140,7 @@ impl Exec {
             argv: self.argv.clone(),
             cwd: self.cwd.clone(),
             session: self.session,
+            view: self.view.is_some(),
             end: self.end.borrow().clone(),
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::position::Position;
+use crate::view::ViewSpec;
 
 /// Size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -40,6 +41,8 @@ pub struct ExecStart {
     /// Replace a missing `/bin/bash` by `/bin/sh`.
     #[serde(default)]
     pub shell_fallback: bool,
+    /// Run it in this view.
+    pub view: Option<ViewSpec>,
 }
 
 /// First answer frame.
@@ -67,9 +70,12 @@ pub struct ExecEnd {
     pub timed_out: bool,
     /// Output that the client of this stream did not get.
     pub dropped_bytes: u64,
-    /// Why it could not be run.
+    /// Why it could not be run, or that its view was ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The sealed view that it ran in was ended under it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub view_ended: bool,
 }
 
 /// An exec in the list.
@@ -86,6 +92,9 @@ pub struct ExecInfo {
     pub cwd: Option<String>,
     /// It was given its id at its start.
     pub session: bool,
+    /// It runs in a view.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub view: bool,
     /// Present once it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<ExecEnd>,

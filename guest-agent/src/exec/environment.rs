@@ -1,8 +1,10 @@
 //! The environment of commands: system < image < create < secrets < exec. HOME comes from the user's
 //! account unless any of these set it.
 
+use serde::{Deserialize, Serialize};
+
 /// Variables in the order in which they were first set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment(Vec<(String, String)>);
 
 impl Environment {

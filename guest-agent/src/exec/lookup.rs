@@ -6,6 +6,11 @@ use std::path::Path;
 /// PATH where the image sets none: Docker's.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Where a shell usually is.
+pub const BASH: &str = "/bin/bash";
+/// Where every other one is.
+pub const SH: &str = "/bin/sh";
+
 /// Files to try in this order. A name with a slash is taken as it is. Others are searched in `path`;
 /// only existing files are returned, so that an empty list means "command not found".
 pub fn candidates(program: &str, path: &str, exists: impl Fn(&Path) -> bool) -> Vec<Vec<u8>> {
@@ -26,6 +31,16 @@ pub fn candidates(program: &str, path: &str, exists: impl Fn(&Path) -> bool) -> 
         }
     }
     found
+}
+
+/// The shell of an image: bash or sh in `/bin`, else on its PATH (images of Nix have them only there).
+pub fn shell(path: &str, exists: impl Fn(&Path) -> bool) -> Option<String> {
+    let usual = [BASH, SH].into_iter().find(|shell| exists(Path::new(shell))).map(str::to_string);
+    usual.or_else(|| {
+        let found = ["bash", "sh"].into_iter().flat_map(|name| candidates(name, path, &exists));
+        // A name that is relative to some working directory is no shell of the image.
+        found.filter_map(|file| String::from_utf8(file).ok()).find(|file| file.starts_with('/'))
+    })
 }
 
 #[cfg(test)]
@@ -63,5 +78,16 @@ mod tests {
     #[test]
     fn empty_elements_mean_the_working_directory() {
         assert_eq!(among(&["/bin/x"], "x", ":/bin"), ["./x", "/bin/x"]);
+    }
+
+    #[test]
+    fn a_shell_is_found_where_the_image_has_it() {
+        let shell = |existing: &[&str], path: &str| {
+            super::shell(path, |file| existing.iter().any(|known| Path::new(known) == file))
+        };
+        assert_eq!(shell(&["/bin/sh", "/bin/bash"], "").as_deref(), Some(BASH));
+        assert_eq!(shell(&["/bin/sh", "/nix/bin/bash"], "/nix/bin").as_deref(), Some(SH));
+        assert_eq!(shell(&["/nix/x/sh", "/nix/y/bash"], ":/nix/x:/nix/y").as_deref(), Some("/nix/y/bash"));
+        assert_eq!(shell(&[], ":/bin"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Commands in the sandbox. The way of one command, file by file: `stream` reads its request and carries
 //! its frames; `registry` knows it by id; `start` turns the request into a plan (`environment`, `lookup`,
-//! `users`); `spawn`, `child` and `clone` make the process; `supervise` watches it to its end; `output`
+//! `users`); `spawn`, `child` and `clone` make the process (`filter` takes calls from those in sealed views); `supervise` watches it to its end; `output`
 //! keeps and passes on what it writes (`ring`, `reader`, `position`), `input` feeds it; `tree` and `cgroup` find and end all of its processes.
 
 pub mod cgroup;
@@ -9,6 +9,7 @@ pub mod clone;
 pub mod command;
 pub mod contract;
 pub mod environment;
+pub mod filter;
 pub mod frame;
 pub mod input;
 pub mod lookup;

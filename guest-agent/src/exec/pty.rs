@@ -16,9 +16,14 @@ pub struct Pty {
 }
 
 impl Pty {
-    /// Makes one of this size, owned by `owner` if given: a program may open its terminal again by name.
-    pub fn open(size: PtySize, owner: Option<u32>) -> io::Result<Pty> {
-        let master = os::open(Path::new("/dev/ptmx"), libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK, 0)?;
+    /// Makes one of this size, owned by `owner` if given: a program may open its terminal again by name, so
+    /// it must be one of the terminals that the program sees: those of `devpts`, absent: the machine's.
+    pub fn open(size: PtySize, owner: Option<u32>, devpts: Option<&OwnedFd>) -> io::Result<Pty> {
+        let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK;
+        let master = match devpts {
+            Some(folder) => os::open_at(folder.as_raw_fd(), Path::new("ptmx"), flags, 0)?,
+            None => os::open(Path::new("/dev/ptmx"), flags, 0)?,
+        };
         let unlocked: libc::c_int = 0;
         // SAFETY: ioctls on our own terminal with valid arguments; the peer's descriptor is new and ours.
         let slave = unsafe {
@@ -27,12 +32,25 @@ impl Pty {
             OwnedFd::from_raw_fd(os::check(libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags))?)
         };
         resize(&master, size)?;
+        edit_by_characters(&slave)?;
         if let Some(uid) = owner {
             // SAFETY: plain system call; the group stays the tty group of devpts.
             os::check(unsafe { libc::fchown(slave.as_raw_fd(), uid, u32::MAX) })?;
         }
         Ok(Pty { master, slave })
     }
+}
+
+/// In line mode the erase key takes a whole UTF-8 character away, as on every terminal of today.
+fn edit_by_characters(terminal: &impl AsRawFd) -> io::Result<()> {
+    // SAFETY: termios is plain data, filled by the first call and read by the second.
+    unsafe {
+        let mut settings: libc::termios = std::mem::zeroed();
+        os::check(libc::tcgetattr(terminal.as_raw_fd(), &mut settings))?;
+        settings.c_iflag |= libc::IUTF8;
+        os::check(libc::tcsetattr(terminal.as_raw_fd(), libc::TCSANOW, &settings))?;
+    }
+    Ok(())
 }
 
 /// Changes the size; the kernel tells the foreground programs by SIGWINCH.

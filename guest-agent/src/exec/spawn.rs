@@ -6,13 +6,15 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr;
+use std::rc::Rc;
 
-use super::child::{self, Orders, Step};
+use super::child::{self, Orders, Room, Step};
 use super::clone::ChildStack;
 use super::contract::PtySize;
 use super::pty::Pty;
 use super::users::Identity;
 use crate::os;
+use crate::view::View;
 
 /// What a command's standard streams are.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +32,9 @@ pub enum Stdio {
 pub enum Program {
     /// The first of these that can be.
     Files(Vec<CString>),
-    /// The agent's own binary, which then does nothing: proves that commands can run in an image that
-    /// has no program at all.
-    Probe,
+    /// The agent's own binary, which by its argument zero does nothing (proves that commands can run in an
+    /// image that has no program at all) or makes a view.
+    Own,
 }
 
 /// One command, ready to be started.
@@ -49,6 +51,8 @@ pub struct Plan {
     pub identity: Option<Identity>,
     /// Its standard streams.
     pub stdio: Stdio,
+    /// Where it runs; absent: in the machine.
+    pub view: Option<Rc<View>>,
 }
 
 /// A started command, with our ends of its streams.
@@ -109,21 +113,21 @@ impl Spawner {
     /// Starts a command, in a cgroup if one is given. Blocks for the 1-2 ms that this takes.
     pub fn spawn(&self, plan: &Plan, cgroup: Option<RawFd>) -> Result<Spawned, SpawnFailed> {
         let setup_failed = |error| SpawnFailed { step: Step::Setup, error };
-        let owner = plan.identity.as_ref().map(|identity| identity.uid).filter(|&uid| uid != 0);
-        let (ends, streams) = self.open_streams(plan.stdio, owner).map_err(setup_failed)?;
+        let (ends, streams) = self.open_streams(plan).map_err(setup_failed)?;
         let (programs, program_fd) = match &plan.program {
             Program::Files(files) => (pointers(files), -1),
-            Program::Probe => (pointers(&[]), self.own_program.as_raw_fd()),
+            Program::Own => (pointers(&[]), self.own_program.as_raw_fd()),
         };
         let (argv, envp) = (pointers(&plan.argv), pointers(&plan.envp));
         let groups = plan.identity.as_ref().map_or(&[][..], |identity| &identity.groups);
+        let mut stack = self.stack.borrow_mut();
         let mut orders = Orders {
             programs: programs.as_ptr(),
             program_fd,
             argv: argv.as_ptr(),
             envp: envp.as_ptr(),
             cwd: plan.cwd.as_ptr(),
-            stdin: ends.stdin(self),
+            stdin: ends.stdin(),
             stdout: ends.stdout(),
             stderr: ends.stderr(),
             terminal: matches!(plan.stdio, Stdio::Terminal(_)),
@@ -135,6 +139,9 @@ impl Spawner {
             proc_fd: self.proc.as_ref().map_or(-1, |proc| proc.as_raw_fd()),
             set_limits: self.in_machine,
             die_with_agent: !self.in_machine,
+            room: plan.view.as_ref().map_or(Room::Machine, |view| view.room()),
+            inner_stack: stack.lower_half(),
+            inner_pid: 0,
             failed: Step::None,
             errno: 0,
         };
@@ -142,12 +149,20 @@ impl Spawner {
         // point to live until the call returns, when the child no longer uses our memory.
         let spawned = unsafe {
             let orders = ptr::from_mut(&mut orders);
-            self.stack.borrow_mut().spawn(child::run, orders.cast(), cgroup)
+            stack.spawn(child::run, orders.cast(), cgroup)
         };
-        let pid = spawned.map_err(setup_failed)?;
+        let mut pid = spawned.map_err(setup_failed)?;
+        // SAFETY: who is waited for has ended or is about to, and nobody else waits for it.
+        let wait = |pid| unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
+        if matches!(orders.room, Room::Sealed(_)) {
+            // It has only made the command.
+            wait(pid);
+            pid = orders.inner_pid;
+        }
         if orders.failed != Step::None {
-            // SAFETY: it has ended or is about to; nobody else waits for it.
-            unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
+            if pid > 0 {
+                wait(pid);
+            }
             return Err(SpawnFailed {
                 step: orders.failed,
                 error: io::Error::from_raw_os_error(orders.errno),
@@ -156,10 +171,18 @@ impl Spawner {
         Ok(Spawned { pid, streams })
     }
 
-    fn open_streams(&self, stdio: Stdio, owner: Option<u32>) -> io::Result<(ChildEnds, Streams)> {
-        match stdio {
+    fn open_streams(&self, plan: &Plan) -> io::Result<(ChildEnds, Streams)> {
+        let (uid, gid) = plan.identity.as_ref().map_or((0, 0), |identity| (identity.uid, identity.gid));
+        let view = plan.view.as_deref();
+        // The agent makes them, so what is root's is right already, except in a view with ids of its own.
+        let owner = match view.and_then(View::first_id) {
+            Some(first) => Some((first.saturating_add(uid), first.saturating_add(gid))),
+            None if uid != 0 => Some((uid, u32::MAX)),
+            None => None,
+        };
+        match plan.stdio {
             Stdio::Terminal(size) => {
-                let pty = Pty::open(size, owner)?;
+                let pty = Pty::open(size, owner.map(|(uid, _)| uid), view.and_then(View::terminals))?;
                 Ok((ChildEnds::Terminal(pty.slave), Streams::Terminal(pty.master)))
             }
             Stdio::Pipes { stdin } => {
@@ -167,16 +190,19 @@ impl Spawner {
                     if stdin { os::pipe().map(|(r, w)| (Some(r), Some(w)))? } else { (None, None) };
                 let (stdout, out) = os::pipe()?;
                 let (stderr, err) = os::pipe()?;
-                if let Some(uid) = owner {
+                if let Some((uid, gid)) = owner {
                     // So that the user can open /dev/stdout and the like, which lead to these pipes.
                     for fd in [Some(&out), Some(&err), input.as_ref()].into_iter().flatten() {
                         // SAFETY: plain system call on our own pipe.
-                        os::check(unsafe { libc::fchown(fd.as_raw_fd(), uid, u32::MAX) })?;
+                        os::check(unsafe { libc::fchown(fd.as_raw_fd(), uid, gid) })?;
                     }
                 }
                 os::set_nonblocking(&stdout)?;
                 os::set_nonblocking(&stderr)?;
-                Ok((ChildEnds::Pipes { input, out, err }, Streams::Pipes { stdin: feed, stdout, stderr }))
+                // A device of the machine is not for a view to hold.
+                let null = if view.is_some_and(View::is_sealed) { -1 } else { self.null.as_raw_fd() };
+                let ends = ChildEnds::Pipes { input, null, out, err };
+                Ok((ends, Streams::Pipes { stdin: feed, stdout, stderr }))
             }
         }
     }
@@ -185,14 +211,14 @@ impl Spawner {
 /// The ends that the child gets; closed in the agent when the child has been made.
 enum ChildEnds {
     Terminal(OwnedFd),
-    Pipes { input: Option<OwnedFd>, out: OwnedFd, err: OwnedFd },
+    Pipes { input: Option<OwnedFd>, null: RawFd, out: OwnedFd, err: OwnedFd },
 }
 
 impl ChildEnds {
-    fn stdin(&self, spawner: &Spawner) -> RawFd {
+    fn stdin(&self) -> RawFd {
         match self {
             ChildEnds::Terminal(slave) => slave.as_raw_fd(),
-            ChildEnds::Pipes { input, .. } => input.as_ref().unwrap_or(&spawner.null).as_raw_fd(),
+            ChildEnds::Pipes { input, null, .. } => input.as_ref().map_or(*null, |input| input.as_raw_fd()),
         }
     }
 

@@ -15,6 +15,7 @@ use super::cgroup::ExecCgroup;
 use super::child::Step;
 use super::command::{Exec, NewExec};
 use super::contract::{ExecEnd, ExecStart};
+use super::environment::Environment;
 use super::frame::kind;
 use super::input::Input;
 use super::lookup;
@@ -26,13 +27,15 @@ use crate::agent::Agent;
 use crate::http::error::plain_reason;
 use crate::os;
 use crate::runtime::watch_fd;
+use crate::view::View;
 
 /// As argv alone: run the agent's own binary, which does nothing.
 pub const PROBE: &str = "@agent-probe";
-const BASH: &str = "/bin/bash";
-const SH: &str = "/bin/sh";
 /// TERM of a terminal when nobody set one.
 const DEFAULT_TERM: &str = "xterm";
+/// LANG of a terminal when nobody set a locale and the image has this one, as a login on Debian has it.
+const DEFAULT_LANG: &str = "C.UTF-8";
+const DEFAULT_LANG_FOLDERS: [&str; 2] = ["/usr/lib/locale/C.utf8", "/usr/lib/locale/C.UTF-8"];
 /// Largest delay tokio's clock takes without saturating in surprising ways: a year.
 const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -63,25 +66,38 @@ impl CannotRun {
     }
 }
 
-/// Starts a command. The exec is entered in the registry and watched until its end.
+/// A command's view: none if it asked for none, or why there is none.
+pub type Viewed = Result<Option<Rc<View>>, String>;
+
+/// Starts a command in the machine itself. The exec is entered in the registry and watched until its end.
 pub fn start(agent: &Rc<Agent>, spec: &ExecStart, life: Life) -> Rc<Exec> {
+    start_in(agent, spec, life, Ok(None))
+}
+
+/// Starts a command, in a view if there is one.
+pub fn start_in(agent: &Rc<Agent>, spec: &ExecStart, life: Life, view: Viewed) -> Rc<Exec> {
     let (id, keeping) = match &life {
         Life::Stream => (os::random_hex::<8>(), Keeping::Nothing),
         Life::Session(id) => (id.clone(), Keeping::Undelivered),
         Life::StartCommand => ("start-command".to_string(), Keeping::Always),
     };
-    let birth = NewExec {
+    let mut birth = NewExec {
         id,
         session: matches!(life, Life::Session(_)),
         is_start_command: matches!(life, Life::StartCommand),
         argv: spec.argv.clone(),
         cwd: spec.cwd.clone(),
         pid: 0,
+        view: None,
         output: Output::new(keeping),
         input: Input::closed(),
         terminal: None,
     };
-    match run(agent, spec) {
+    let running = view.map_err(CannotRun::refused).and_then(|view| {
+        birth.view = view.clone();
+        run(agent, spec, view)
+    });
+    match running {
         Ok(running) => adopt(agent, birth, running, spec.timeout_ms),
         Err(cannot) => born_ended(agent, birth, cannot),
     }
@@ -92,12 +108,21 @@ struct Running {
     group: Option<Rc<ExecCgroup>>,
 }
 
-fn run(agent: &Rc<Agent>, spec: &ExecStart) -> Result<Running, CannotRun> {
-    let plan = make_plan(agent, spec)?;
+fn run(agent: &Rc<Agent>, spec: &ExecStart, view: Option<Rc<View>>) -> Result<Running, CannotRun> {
+    let plan = make_plan(agent, spec, view)?;
     let group = match &agent.cgroups {
-        Some(cgroups) => Some(cgroups.take().map_err(|error| {
-            CannotRun::refused(format!("cannot make a cgroup for the command: {}", plain_reason(&error)))
-        })?),
+        Some(cgroups) => Some(
+            plan.view
+                .as_ref()
+                .and_then(|view| view.take_cgroup())
+                .unwrap_or_else(|| cgroups.take())
+                .map_err(|error| {
+                    CannotRun::refused(format!(
+                        "cannot make a cgroup for the command: {}",
+                        plain_reason(&error)
+                    ))
+                })?,
+        ),
         None => None,
     };
     match agent.spawner.spawn(&plan, group.as_ref().map(|group| group.fd())) {
@@ -111,13 +136,14 @@ fn run(agent: &Rc<Agent>, spec: &ExecStart) -> Result<Running, CannotRun> {
     }
 }
 
-fn make_plan(agent: &Rc<Agent>, spec: &ExecStart) -> Result<Plan, CannotRun> {
+fn make_plan(agent: &Rc<Agent>, spec: &ExecStart, view: Option<Rc<View>>) -> Result<Plan, CannotRun> {
     let sandbox = agent.sandbox();
     let mut argv = spec.argv.clone();
     let Some(program) = argv.first().cloned().filter(|program| !program.is_empty()) else {
         return Err(CannotRun::not_found("no command was given".to_string()));
     };
-    let identity = find_identity(agent, spec.user.as_deref().unwrap_or(&sandbox.user))?;
+    let view_of = view.as_deref();
+    let identity = find_identity(agent, view_of, spec.user.as_deref().unwrap_or(&sandbox.user))?;
     let mut environment = sandbox.environment.clone();
     environment.set_all(&spec.env);
     let home = match &identity {
@@ -127,15 +153,18 @@ fn make_plan(agent: &Rc<Agent>, spec: &ExecStart) -> Result<Plan, CannotRun> {
     environment.set_default("HOME", &home);
     if spec.pty.is_some() {
         environment.set_default("TERM", DEFAULT_TERM);
+        set_terminal_locale(&mut environment, |folder| Path::new(folder).exists());
     }
-    let program = if program == PROBE && argv.len() == 1 {
-        Program::Probe
+    let program = if program == PROBE && argv.len() == 1 && view.is_none() {
+        Program::Own
     } else {
-        if spec.shell_fallback && program == BASH && !Path::new(BASH).exists() {
-            argv[0] = SH.to_string();
-        }
         let path = environment.get("PATH").unwrap_or(lookup::DEFAULT_PATH);
-        let files = lookup::candidates(&argv[0], path, |file| std::fs::metadata(file).is_ok());
+        if spec.shell_fallback && program == lookup::BASH {
+            argv[0] = lookup::shell(path, Path::exists).unwrap_or_else(|| lookup::SH.to_string());
+        }
+        // What is there in a view only the command itself can see.
+        let files =
+            lookup::candidates(&argv[0], path, |file| view.is_some() || std::fs::metadata(file).is_ok());
         if files.is_empty() {
             return Err(CannotRun::not_found(format!("{}: command not found", argv[0])));
         }
@@ -156,15 +185,28 @@ fn make_plan(agent: &Rc<Agent>, spec: &ExecStart) -> Result<Plan, CannotRun> {
             Some(size) => Stdio::Terminal(size),
             None => Stdio::Pipes { stdin: spec.stdin },
         },
+        view,
     })
 }
 
+/// Without it, programs on a terminal take every byte for a character of its own.
+fn set_terminal_locale(environment: &mut Environment, exists: impl Fn(&str) -> bool) {
+    let is_set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().any(|name| environment.get(name).is_some());
+    if !is_set && DEFAULT_LANG_FOLDERS.into_iter().any(exists) {
+        environment.set("LANG", DEFAULT_LANG);
+    }
+}
+
 /// Outside a machine users are ignored: the agent may not be root there.
-fn find_identity(agent: &Rc<Agent>, user: &str) -> Result<Option<Identity>, CannotRun> {
+fn find_identity(agent: &Rc<Agent>, view: Option<&View>, user: &str) -> Result<Option<Identity>, CannotRun> {
     if !agent.place.is_machine() {
         return Ok(None);
     }
-    let accounts = Accounts::read(Path::new("/")).map_err(|error| {
+    // A view has the machine's files, as far as it sees them.
+    let is_hidden =
+        view.is_some_and(|view| ["/etc/passwd", "/etc/group"].iter().any(|file| view.hides(file)));
+    let accounts = if is_hidden { Ok(Accounts::default()) } else { Accounts::read(Path::new("/")) };
+    let accounts = accounts.map_err(|error| {
         CannotRun::refused(format!("cannot read the image's accounts: {}", plain_reason(&error)))
     })?;
     accounts.find(user).map(Some).map_err(CannotRun::refused)
@@ -188,7 +230,13 @@ fn explain(spec: &ExecStart, plan: &Plan, failed: &SpawnFailed) -> CannotRun {
             "cannot use {} as working directory: {reason}",
             plan.cwd.to_string_lossy()
         )),
+        Step::View => CannotRun::refused(format!("cannot enter the view: {reason}")),
         Step::User => CannotRun::refused(format!("cannot become user {:?}: {reason}", spec.user)),
+        // What the machine has says nothing about a view, and is none of its business.
+        Step::Exec if plan.view.is_some() && matches!(errno, libc::ENOENT | libc::ENOTDIR) => {
+            CannotRun::not_found(format!("{program}: command not found"))
+        }
+        Step::Exec if plan.view.is_some() => CannotRun::refused(format!("{program}: {reason}")),
         Step::Exec if errno == libc::ENOENT || errno == libc::ENOTDIR => {
             let exists = matches!(&plan.program, Program::Files(files) if files.iter().any(|file| {
                 Path::new(&*file.to_string_lossy()).is_file()
@@ -253,5 +301,26 @@ fn open_streams(birth: &mut NewExec, streams: Streams) -> io::Result<Outputs> {
             birth.terminal = Some(Rc::new(master.try_clone()?));
             Ok(vec![(kind::PTY, readable(master)?)])
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_has_a_locale_that_the_image_has() {
+        let language = |variable: Option<&str>, has: bool| {
+            let mut environment = Environment::default();
+            if let Some(name) = variable {
+                environment.set(name, "de_DE.UTF-8");
+            }
+            set_terminal_locale(&mut environment, |folder| has && folder.ends_with("C.utf8"));
+            environment.get("LANG").map(str::to_string)
+        };
+        assert_eq!(language(None, true).as_deref(), Some(DEFAULT_LANG));
+        assert_eq!(language(None, false), None);
+        assert_eq!(language(Some("LC_ALL"), true), None);
+        assert_eq!(language(Some("LANG"), true).as_deref(), Some("de_DE.UTF-8"));
     }
 }

@@ -89,7 +89,17 @@ pub async fn post_exec(
         Ok(Err(error)) => return answer.refuse(&error),
         Err(_) => return answer.refuse(&CallError::invalid("no command came within 30 seconds")),
     };
-    let known = spec.session_id.as_deref().and_then(|id| agent.execs.find(id));
+    let find_known = || spec.session_id.as_deref().and_then(|id| agent.execs.find(id));
+    let mut known = find_known();
+    let mut view = Ok(None);
+    if let (None, Some(wish)) = (&known, &spec.view) {
+        if let Err(error) = check_can_start(&agent, &spec) {
+            return answer.refuse(&error);
+        }
+        view = agent.views.find(&agent, wish).await.map(Some).map_err(|error| error.message);
+        // The same session may have been started while the view was made.
+        known = find_known();
+    }
     let is_new = known.is_none();
     let exec = match known {
         Some(exec) => exec,
@@ -98,7 +108,7 @@ pub async fn post_exec(
                 return answer.refuse(&error);
             }
             let life = spec.session_id.clone().map_or(Life::Stream, Life::Session);
-            start::start(&agent, &spec, life)
+            start::start_in(&agent, &spec, life, view)
         }
     };
     let _room = exec.input.is_open().then(|| window.reserve());
@@ -209,7 +219,11 @@ pub async fn post_start_command(
     }
     check_can_start(agent, &spec)?;
     (spec.stdin, spec.pty, spec.session_id) = (false, None, None);
-    Ok(StartCommandAnswer { pid: start::start(agent, &spec, Life::StartCommand).pid })
+    let view = match &spec.view {
+        Some(wish) => agent.views.find(agent, wish).await.map(Some).map_err(|error| error.message),
+        None => Ok(None),
+    };
+    Ok(StartCommandAnswer { pid: start::start_in(agent, &spec, Life::StartCommand, view).pid })
 }
 
 async fn read_spec(frames: &mut FrameBody) -> Result<ExecStart, CallError> {

@@ -32,6 +32,11 @@ const QUIET_TOTAL: Duration = Duration::from_millis(250);
 /// children are not killed by SIGPIPE.
 const ABANDONED_MAX: usize = 256;
 
+/// Process 1 of a view is seen to be gone only after all others of the view.
+const VIEW_END_MAX: Duration = Duration::from_millis(200);
+const VIEW_ENDED: &str =
+    "the sealed view of this command was ended from inside, as by reboot: the next command makes it anew";
+
 /// What is needed to watch a command.
 pub struct Watch {
     /// Its status, from the reaper.
@@ -98,11 +103,14 @@ pub async fn supervise(agent: Rc<Agent>, exec: Rc<Exec>, watch: Watch) {
     let (exit_code, signal) = reaper::decode(status.unwrap_or(0));
     // A shell reports a child killed by signal 9 as 137.
     let killed = signal == libc::SIGKILL || exit_code == 128 + libc::SIGKILL;
+    let view_ended = signal == libc::SIGKILL && !timed_out && view_has_ended(&exec).await;
     exec.finish(ExecEnd {
         exit_code,
         signal,
         oom_killed: killed && group.as_ref().is_some_and(|group| group.oom_kills() > 0),
         timed_out,
+        view_ended,
+        error: view_ended.then(|| VIEW_ENDED.to_string()),
         ..ExecEnd::default()
     });
     agent.execs.ended(&exec);
@@ -114,6 +122,14 @@ pub async fn supervise(agent: Rc<Agent>, exec: Rc<Exec>, watch: Watch) {
         if kind != PTY && !at_end(&output) {
             drain_abandoned(&agent, output);
         }
+    }
+}
+
+/// A killed command may have gone with all of its view.
+async fn view_has_ended(exec: &Exec) -> bool {
+    match &exec.view {
+        Some(view) => tokio::time::timeout(VIEW_END_MAX, view.until_ended()).await.is_ok(),
+        None => false,
     }
 }
 

@@ -30,6 +30,7 @@ pub struct Identity {
 }
 
 /// The account files of an image.
+#[derive(Default)]
 pub struct Accounts {
     passwd: Vec<u8>,
     group: Vec<u8>,

@@ -14,7 +14,7 @@ use crate::agent::Agent;
 use crate::channel::connection::InputWindow;
 use crate::exec::stream;
 use crate::files::routes as files;
-use crate::{connect, freeze, health, init, warm};
+use crate::{connect, freeze, health, init, view, warm};
 
 /// Answers one request; runs as a task of its own.
 pub async fn handle(
@@ -57,6 +57,7 @@ pub async fn handle(
             answer.json(stream::post_signal(&agent, id, &query).await);
         }
         ("POST", ["exec", id, "resize"]) => answer.json(stream::post_resize(&agent, id, &query)),
+        ("POST", ["views"]) => answer.json(view::post_views(&agent, &mut body).await),
         ("POST", ["start-command"]) => answer.json(stream::post_start_command(&agent, &mut body).await),
         (method, _) => {
             let message = format!("the guest agent has no call {method} {}", head.uri.path());

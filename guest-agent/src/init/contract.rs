@@ -33,6 +33,12 @@ pub struct GuestInit {
     /// Fraction of a CPU; 0 or absent: no limit.
     #[serde(default)]
     pub cpu_limit: f64,
+    /// The sandbox has rebooted: the names on its disk are its own by now.
+    #[serde(default)]
+    pub rebooted: bool,
+    /// The image's init and its arguments: it becomes process 1 with the next RESET. Empty: we stay that.
+    #[serde(default)]
+    pub init: Vec<String>,
 }
 
 /// Image semantics. ENTRYPOINT and CMD are the host's affair: it sends a finished start command.
@@ -64,6 +70,8 @@ pub struct GuestInitResult {
     pub probe_ms: f64,
     /// `/bin/bash`, `/bin/sh` or nothing.
     pub shell: String,
+    /// Name of the machine.
+    pub hostname: String,
 }
 
 /// What a machine restored from a snapshot of a sandbox gets anew.

@@ -5,9 +5,10 @@ mod base64;
 mod clock;
 pub mod contract;
 mod names;
-mod root;
+pub mod root;
 
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -20,10 +21,11 @@ use self::contract::{GuestFixups, GuestInit, GuestInitResult};
 use crate::agent::Agent;
 use crate::boot::{self, devices, modules, mounts};
 use crate::exec::contract::ExecStart;
+use crate::exec::lookup;
 use crate::exec::start::{self, Life};
 use crate::http::answer::Done;
 use crate::http::body;
-use crate::http::error::CallError;
+use crate::http::error::{CallError, plain_reason};
 use crate::log;
 use crate::sandbox::Sandbox;
 
@@ -39,17 +41,20 @@ pub async fn post_init(agent: &Rc<Agent>, body: &mut RecvStream) -> Result<Guest
     let request: GuestInit = read_request(body).await?;
     let entropy = check_entropy(&request.entropy_base64)?;
     agent.begin_init()?;
-    let mut result = GuestInitResult::default();
+    let mut result = GuestInitResult { hostname: request.hostname.clone(), ..GuestInitResult::default() };
     if agent.place.is_machine() {
         become_machine(agent, &request, &entropy, &mut result)?;
     }
-    let sandbox = sandbox_of(agent, &request);
+    let sandbox = sandbox_of(agent, &request, &result.hostname);
     make_working_dir(agent, &sandbox.working_dir);
     agent.end_init(sandbox);
-    result.shell = find_shell().to_string();
+    result.shell = find_shell(agent);
     let begun = Instant::now();
     probe(agent).await?;
     result.probe_ms = milliseconds(begun);
+    if agent.place.is_machine() && !request.init.is_empty() {
+        agent.next_init.replace(Some(request.init));
+    }
     Ok(result)
 }
 
@@ -125,14 +130,29 @@ fn become_machine(
         result.grow_ms = milliseconds(begun);
     }
 
+    check_init(&request.init)?;
+
     let begun = Instant::now();
-    step("set the hostname", names::set_hostname(&request.hostname))?;
-    note("write /etc/hosts", names::write_host_files(&request.hostname, boot::network::is_configured()));
-    note("write /etc/resolv.conf", names::write_resolv_conf(&request.resolv_conf));
-    note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
+    if request.rebooted {
+        let own = names::read_hostname().filter(|name| names::set_hostname(name).is_ok());
+        if own.is_none() {
+            step("set the hostname", names::set_hostname(&request.hostname))?;
+        }
+        result.hostname = own.unwrap_or_else(|| request.hostname.clone());
+    } else {
+        step("set the hostname", names::set_hostname(&request.hostname))?;
+        note("write /etc/hosts", names::write_host_files(&request.hostname, boot::network::is_configured()));
+        note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
+    }
+    if !request.rebooted || !names::can_resolve() {
+        note("write /etc/resolv.conf", names::write_resolv_conf(&request.resolv_conf));
+    }
     note("offer kernel modules", modules::offer_in_root());
+    note("show the security modules", mounts::offer_security());
     devices::take_groups_of_image();
-    note("mount binfmt_misc", mounts::mount_binfmt());
+    if request.init.is_empty() {
+        note("mount binfmt_misc", mounts::mount_binfmt());
+    }
     result.names_ms = milliseconds(begun);
 
     if request.cpu_limit > 0.0 {
@@ -143,9 +163,26 @@ fn become_machine(
     Ok(())
 }
 
-fn sandbox_of(agent: &Agent, request: &GuestInit) -> Sandbox {
+/// The image must have the init that was asked for, or process 1 would have nothing to become.
+fn check_init(argv: &[String]) -> Result<(), CallError> {
+    let Some(program) = argv.first() else {
+        return Ok(());
+    };
+    let refused = |why: &str| {
+        let message = format!("the image has no init at {program}: {why}");
+        Err(CallError::new(StatusCode::UNPROCESSABLE_ENTITY, "ENOINIT", message))
+    };
+    match std::fs::metadata(program) {
+        Ok(found) if !found.is_file() => refused("it is not a file"),
+        Ok(found) if found.permissions().mode() & 0o111 == 0 => refused("it may not be executed"),
+        Ok(_) => Ok(()),
+        Err(error) => refused(&plain_reason(&error)),
+    }
+}
+
+fn sandbox_of(agent: &Agent, request: &GuestInit, hostname: &str) -> Sandbox {
     let mut environment = agent.system_environment();
-    environment.set("HOSTNAME", &request.hostname);
+    environment.set("HOSTNAME", hostname);
     environment.set_lines(&request.image.env);
     environment.set_all(&request.env);
     environment.set_all(&request.secrets);
@@ -155,7 +192,7 @@ fn sandbox_of(agent: &Agent, request: &GuestInit) -> Sandbox {
     };
     Sandbox {
         id: request.sandbox_id.clone(),
-        hostname: request.hostname.clone(),
+        hostname: hostname.to_string(),
         environment,
         user: request.image.user.clone(),
         working_dir,
@@ -167,8 +204,10 @@ fn make_working_dir(agent: &Agent, path: &str) {
     note("make the image's WORKDIR", std::fs::create_dir_all(agent.place.path(Path::new(path))));
 }
 
-fn find_shell() -> &'static str {
-    ["/bin/bash", "/bin/sh"].into_iter().find(|shell| Path::new(shell).exists()).unwrap_or("")
+fn find_shell(agent: &Agent) -> String {
+    let sandbox = agent.sandbox();
+    let path = sandbox.environment.get("PATH").unwrap_or(lookup::DEFAULT_PATH);
+    lookup::shell(path, Path::exists).unwrap_or_default()
 }
 
 /// A machine is ready only when a command has run in it.

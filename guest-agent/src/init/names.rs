@@ -11,6 +11,8 @@ const LOOPBACK_ADDRESS: &str = "127.0.1.1";
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// Larger files of the image are not edited.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
+/// More than this is no name.
+const HOSTNAME_FILE_MAX_BYTES: u64 = 4096;
 /// Longest name the kernel takes.
 const HOSTNAME_MAX_BYTES: usize = 64;
 
@@ -22,6 +24,16 @@ pub fn set_hostname(name: &str) -> io::Result<()> {
     // SAFETY: a buffer and its length.
     os::check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;
     Ok(())
+}
+
+/// The name that the machine's own `/etc/hostname` has, as a boot takes it: the first line that is no comment.
+pub fn read_hostname() -> Option<String> {
+    let text = os::read_bounded(Path::new("/etc/hostname"), HOSTNAME_FILE_MAX_BYTES).ok()?;
+    first_name(&String::from_utf8_lossy(&text))
+}
+
+fn first_name(text: &str) -> Option<String> {
+    text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).map(String::from)
 }
 
 /// Writes `/etc/hostname` and `/etc/hosts` of a new machine.
@@ -120,6 +132,11 @@ pub fn write_resolv_conf(text: &str) -> io::Result<()> {
     }
 }
 
+/// The machine has a resolver file.
+pub fn can_resolve() -> bool {
+    std::fs::metadata(RESOLV_CONF).is_ok_and(|found| found.is_file())
+}
+
 /// Where a link of /etc leads, if that is below /run; without looking at the disk.
 fn place_in_run(target: &Path) -> Option<PathBuf> {
     let mut place = PathBuf::from("/etc");
@@ -170,6 +187,12 @@ mod tests {
         ] {
             assert_eq!(place_in_run(Path::new(target)).as_deref(), place.map(Path::new), "{target}");
         }
+    }
+
+    #[test]
+    fn a_rebooted_machine_takes_the_name_from_its_file() {
+        assert_eq!(first_name("# comment\n\n box \nother\n").as_deref(), Some("box"));
+        assert_eq!(first_name("\n# only\n"), None);
     }
 
     #[test]

@@ -98,13 +98,19 @@ pub fn grow() -> io::Result<()> {
 fn move_run() -> io::Result<()> {
     let image_run = Path::new(STAGING).join("run");
     make_mount_point(&image_run)?;
-    let Some(entries) = collect(&image_run)? else {
+    copy_small(&image_run, Path::new(RUN))?;
+    os::mount(RUN, &image_run, "", libc::MS_MOVE, None)
+}
+
+/// Copies what is in a folder, if it is as little as the `/run` of an image should be.
+pub fn copy_small(from: &Path, to: &Path) -> io::Result<()> {
+    let Some(entries) = collect(from)? else {
         return Err(io::Error::other(format!("it has more than {RUN_ENTRIES_MAX} entries or 4 MiB")));
     };
     for entry in entries {
-        copy(&image_run.join(&entry), &Path::new(RUN).join(&entry))?;
+        copy(&from.join(&entry), &to.join(&entry))?;
     }
-    os::mount(RUN, &image_run, "", libc::MS_MOVE, None)
+    Ok(())
 }
 
 /// Relative paths, parents first; `None` if it is too much.

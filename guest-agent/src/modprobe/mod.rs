@@ -5,15 +5,14 @@ pub mod glob;
 pub mod load;
 mod tables;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use self::tables::Tables;
 use crate::boot::modules::kernel_version;
-use crate::log;
 
-/// The module disk, open in process 1.
-const HELPER_FOLDER: &str = "/proc/1/fd/100";
+/// Where the kernel is told what its helper is: beside the tables, in a folder that the agent holds open.
+const HELPER_SETTING: &str = "/proc/sys/kernel/modprobe";
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -45,12 +44,16 @@ pub fn main(arguments: &[String]) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Loads modules by name from the module disk, each as far as it goes.
-pub fn load_each(names: &[&str]) {
-    for name in names {
-        if let Err(reason) = load_by_name(name, &Request::default()) {
-            log!("module {name}: {reason}");
-        }
+/// Loads modules for others than the kernel, reading the tables once. What cannot be loaded is missed by who
+/// needs it.
+pub fn load_all(names: &[&str]) {
+    let Ok(tables) =
+        find_folder().and_then(|folder| Tables::read(&folder).map_err(|error| error.to_string()))
+    else {
+        return;
+    };
+    for module in names.iter().flat_map(|name| tables.find(name)) {
+        let _ = load_with_dependencies(&tables, &module, &Request::default());
     }
 }
 
@@ -121,9 +124,10 @@ fn load_with_dependencies(tables: &Tables, module: &str, request: &Request) -> R
 }
 
 fn find_folder() -> Result<PathBuf, String> {
-    let helper = PathBuf::from(HELPER_FOLDER);
-    if helper.join("modules.dep").exists() {
-        return Ok(helper);
+    let helper = std::fs::read_to_string(HELPER_SETTING).unwrap_or_default();
+    match Path::new(helper.trim()).parent() {
+        Some(folder) if folder.join("modules.dep").exists() => return Ok(folder.to_path_buf()),
+        _ => {}
     }
     let version = kernel_version().map_err(|error| format!("cannot read the kernel's version: {error}"))?;
     Ok(PathBuf::from("/lib/modules").join(version))

@@ -16,6 +16,8 @@ const flags: Readonly<Record<string, string>> = {
   labels: '--label',
   name: '--name',
   entrypoint: '--entrypoint',
+  view: '--view',
+  init: '--init',
 };
 
 /** `--cpu` for `cpu_cores`, `--env A` for `environment_vars.A`; a name that is not known comes back as it is. */

@@ -56,9 +56,9 @@ describe('create', () => {
 
   it('knows the other start commands, no limit, and the long form', async () => {
     await world.run(['sandbox', 'create', 'x', '--start-command', 'echo hi', '--timeout', '-1', '--no-wait']);
-    await world.run(['create', 'x', '--entrypoint']);
+    await world.run(['create', 'x', '--entrypoint', '--init']);
     expect(api.creates[0]).toMatchObject({ start_command: 'echo hi', timeout_minutes: -1 });
-    expect(api.creates[1]).toMatchObject({ entrypoint: true });
+    expect(api.creates[1]).toMatchObject({ entrypoint: true, init: true });
     expect(api.creates[1]).not.toHaveProperty('start_command');
   });
 

@@ -144,7 +144,12 @@ describe('create', () => {
 
   it('starts the entrypoint only when asked', async () => {
     const plain = await world.create();
+    const withInit = await world.create({ init: true });
+    expect(withInit.init).toBe(true);
+    expect(world.node.sandboxes.get(withInit.id)?.spec.init).toBe(true);
     const entry = await world.create({ entrypoint: true });
+    expect(entry.init).toBe(false);
+    expect(world.node.sandboxes.get(entry.id)?.spec.init).toBeUndefined();
     expect(world.node.sandboxes.get(plain.id)?.spec.startCommand).toBeUndefined();
     expect(world.node.sandboxes.get(entry.id)?.spec.startCommand).toEqual({ entrypoint: true });
   });

@@ -43,6 +43,11 @@ export const endings: Readonly<Record<EndReason, EndingRow>> = {
     errorType: 'START_FAILED',
     message: 'Its machine could not be started. The node agent’s log has the cause under its id.',
   },
+  VIEW_INVALID: {
+    status: 'ERROR',
+    errorType: 'VIEW_INVALID',
+    message: 'Its default view could not be made. Its paths must exist in the image.',
+  },
   OOM_KILLED: {
     status: 'ERROR',
     errorType: 'OOM_KILLED',
@@ -67,6 +72,23 @@ export const endings: Readonly<Record<EndReason, EndingRow>> = {
     status: 'TERMINATED',
     errorType: null,
     message: 'It was shut down from inside.',
+  },
+  INIT_NOT_FOUND: {
+    status: 'ERROR',
+    errorType: 'INIT_NOT_FOUND',
+    message:
+      'It was to be run by its image’s own init, and the image has none. Use an image with /sbin/init (Debian: systemd-sysv), or create it without init.',
+  },
+  REBOOT_LOOP: {
+    status: 'ERROR',
+    errorType: 'REBOOT_LOOP',
+    message: 'It rebooted more than ten times in five minutes. Look for what reboots it at its start.',
+  },
+  AGENT_KILLED: {
+    status: 'ERROR',
+    errorType: 'AGENT_KILLED',
+    message:
+      'Its guest agent was killed from inside (kill -9 -1 by root does that beside an init), so no command can reach it any more.',
   },
   CAPACITY: {
     status: 'ERROR',

@@ -3,6 +3,9 @@
  * The token is `v1.<base64url of the JSON claims>.<base64url Ed25519 signature of the first two
  * parts>`: signed by the control plane, checked by the node agent with the public key alone.
  */
+import type { View } from './view.js';
+
+/** What a token says. */
 export interface GatewayTokenClaims {
   /** Sandbox id; equals `job_id`. */
   sub: string;
@@ -10,6 +13,8 @@ export interface GatewayTokenClaims {
   gen: number;
   /** Seconds since 1970. */
   exp: number;
+  /** It may only run commands in the default view of the sandbox, and reach what runs there. */
+  view?: true;
 }
 
 /** `POST …/exec`. */
@@ -21,6 +26,8 @@ export interface GatewayExecRequest {
   /** Seconds, whole or not. */
   timeout?: number;
   user?: string | null;
+  /** Absent: the default view of the sandbox, if it has one. */
+  view?: View | null;
 }
 
 /** Its answer. */

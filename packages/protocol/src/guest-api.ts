@@ -21,6 +21,7 @@
  * | POST /exec/{id}/signal?signal=15&signalId= | | `{}`; to the whole process group; a known signalId is not applied again |
  * | POST /exec/{id}/resize?cols=&rows= | | `{}` |
  * | POST /start-command | {@link ExecStart} without stdin and pty | `{pid}`; the exec has the id `start-command`, is retained until the machine ends, and keeps the newest 1 MiB of output |
+ * | POST /views | {@link GuestView} | {@link GuestViewMade}; makes the view now, or finds it; 400 names a path that does not exist |
  * | PUT /files?path=&mode=0644 | bytes | {@link FileWritten}; parents are made; replaces atomically (temporary file beside it, then rename; a symlink as last part is followed) |
  * | GET /files?path=&offset=&length= | | bytes; headers `sandlot-file-size`, `sandlot-file-offset`; a negative offset counts from the end |
  * | GET /stat?path= | | {@link FileStat} |
@@ -97,6 +98,32 @@ export const attachmentHeader = 'sandlot-attachment';
 /** Header of the answer: the {@link ExecPosition} where its output begins, in the form of a query. */
 export const positionHeader = 'sandlot-position';
 
+/**
+ * What a command can see of its machine. Equal views (in any order, with repetitions) are one view of the machine: the
+ * same processes, `/run` and private `/tmp`. It is made at its first use and kept; a machine has at
+ * most sixteen. See docs/views.md.
+ */
+export interface GuestView {
+  /** `mask`: a mount namespace, which root inside can undo. `sealed`: root inside has no way back. */
+  strength: 'mask' | 'sealed';
+  /** Absolute normalised paths that must exist: folders look empty, files too. */
+  hide?: string[];
+  /** The same, that cannot be written. */
+  readonly?: string[];
+  /** `/tmp` and `/var/tmp` of its own, in memory. */
+  privateTmp?: boolean;
+  /** Sealed: `own` (the default; the machine is 10.0.3.1 there) or `none` (loopback alone). Mask: `machine`, its only choice. */
+  network?: 'own' | 'none' | 'machine';
+}
+
+/** Answer of `POST /views`. */
+export interface GuestViewMade {
+  /** Name of the view in this machine. */
+  id: string;
+  /** Milliseconds that making it took, now or before. */
+  madeMs: number;
+}
+
 /** One command to run. */
 export interface ExecStart {
   /** Program and arguments. The program is looked up in PATH of the command's environment. `["@agent-probe"]` runs the agent's own binary, which does nothing and exits 0. */
@@ -120,11 +147,13 @@ export interface ExecStart {
    * when the stream closes.
    */
   sessionId?: string;
-  /** Run this with `/bin/bash` if the image has it and else `/bin/sh`: replaces argv[0] when that does not exist. Only for argv `[/bin/bash, -c, …]`. */
+  /** Run this with `/bin/bash`, `/bin/sh`, or bash or sh on its PATH, the first that exists. Only for argv `[/bin/bash, -c, …]`. */
   shellFallback?: boolean;
+  /** Run it in this view. One that cannot be made is exit 126 with a line on stderr. */
+  view?: GuestView;
 }
 
-/** First answer frame. `pid` is 0 when the command could not be run. */
+/** First answer frame. `pid` is 0 when the command could not be run; it is the machine's pid, also in a view. */
 export interface ExecStarted {
   id: string;
   pid: number;
@@ -144,8 +173,10 @@ export interface ExecEnd {
   timedOut: boolean;
   /** Output that the client of this stream did not get, because nobody was attached for too long. */
   droppedBytes: number;
-  /** Why it could not be run, for a person. */
+  /** Why it could not be run, or that its view was ended, for a person. */
   error?: string;
+  /** The sealed view that it ran in was ended under it, as by `reboot` inside. The next command makes it anew. */
+  viewEnded?: boolean;
 }
 
 /** An exec in `GET /exec`. */
@@ -156,6 +187,8 @@ export interface ExecInfo {
   cwd?: string;
   /** Given as sessionId at its start. */
   session: boolean;
+  /** It runs in a view. */
+  view?: true;
   /** Present once it has ended. */
   end?: ExecEnd;
 }
@@ -165,6 +198,8 @@ export interface GuestHealth {
   version: string;
   /** False in a template: nothing is mounted yet. */
   initialised: boolean;
+  /** The agent's own process: 1, unless an init of the image is that. */
+  agentPid?: number;
   uptimeMs: number;
   memoryTotalBytes: number;
   memoryAvailableBytes: number;
@@ -203,6 +238,13 @@ export interface GuestInit {
   growRoot: boolean;
   /** Fraction of a CPU the sandbox may use, when it is not whole; 0 = no limit in the guest. */
   cpuLimit?: number;
+  /** The sandbox has rebooted: hostname, hosts and machine-id are what it has on its disk by now. */
+  rebooted?: boolean;
+  /**
+   * The image's init and its arguments. It becomes process 1 with the next RESET, which the agent beside it answers;
+   * `agentPid` is not 1 any more then. An image without it: 422 with code ENOINIT.
+   */
+  init?: string[];
 }
 
 /** Milliseconds that each part of init took in the guest. */
@@ -212,8 +254,10 @@ export interface GuestInitResult {
   namesMs: number;
   /** The agent's own binary run as a process in the image's root. */
   probeMs: number;
-  /** `/bin/bash`, `/bin/sh`, or "" for an image without a shell. */
+  /** Path of the shell that commands of Prime run in; "" for an image without one. */
   shell: string;
+  /** Its name: of a rebooted one as its own /etc/hostname says. */
+  hostname?: string;
 }
 
 /** Redone after every restore of a snapshot of a sandbox (a fork, a resume). */

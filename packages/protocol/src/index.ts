@@ -20,3 +20,4 @@ export * from './sandbox-batch.js';
 export * from './schema.js';
 export * from './system.js';
 export * from './version.js';
+export * from './view.js';

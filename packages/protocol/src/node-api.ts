@@ -24,6 +24,7 @@
  * | GET /healthz, GET /metrics | | |
  */
 import type { EgressPolicy } from './egress.js';
+import type { GuestView } from './guest-api.js';
 import type { RegistryAuth } from './image.js';
 
 /** What a node offers and runs. */
@@ -62,6 +63,8 @@ export interface NodeSandboxSpec {
   secrets: Record<string, string>;
   /** Absent: nothing is started. `entrypoint: true`: the image's ENTRYPOINT and CMD. */
   startCommand?: { argv: string[] } | { entrypoint: true };
+  /** The image's init becomes process 1; a start command that is an init means the same. Absent: the guest agent stays that. */
+  init?: boolean;
   egress: EgressPolicy;
   /** Ends the sandbox at this wall-clock time, ms since 1970; absent: never. */
   deadlineUnixMs?: number;
@@ -69,6 +72,8 @@ export interface NodeSandboxSpec {
   idleTimeoutMs?: number;
   /** Credentials for the registry of `image`. */
   registryAuth?: RegistryAuth;
+  /** Default view: made before the sandbox runs, and the view of every exec that names none. */
+  view?: GuestView;
 }
 
 /** Stages of a create, in order; keys of {@link SandboxReport.timings}, in milliseconds. */
@@ -82,11 +87,15 @@ export type EndReason =
   | 'IMAGE_PULL_FAILED'
   | 'IMAGE_INVALID'
   | 'START_FAILED'
+  | 'VIEW_INVALID'
   | 'OOM_KILLED'
   | 'HOST_OUT_OF_MEMORY'
   | 'MACHINE_ENDED'
   | 'GUEST_PANIC'
   | 'GUEST_SHUTDOWN'
+  | 'INIT_NOT_FOUND'
+  | 'REBOOT_LOOP'
+  | 'AGENT_KILLED'
   | 'CAPACITY'
   | 'NODE_LOST';
 

@@ -10,6 +10,7 @@ import * as sandbox from './sandbox.js';
 import * as batch from './sandbox-batch.js';
 import type { TSchema } from './schema.js';
 import * as system from './system.js';
+import { View } from './view.js';
 
 /** A JSON value of the document. */
 export type OpenApiNode = { [key: string]: unknown };
@@ -49,7 +50,7 @@ export function openApiText(version: string): string {
 /** Every exported schema, by identity, under its export's name. */
 function componentNames(): Map<TSchema, string> {
   const names = new Map<TSchema, string>();
-  for (const module of [sandbox, batch, account, image, system, { ErrorBody }])
+  for (const module of [sandbox, batch, account, image, system, { ErrorBody, View }])
     for (const [name, value] of Object.entries(module))
       if (typeof value === 'object' && value !== null && 'type' in value) names.set(value as TSchema, name);
   return names;
@@ -85,7 +86,10 @@ function requestBody(route: Route, names: Map<TSchema, string>): OpenApiNode {
     };
   if (route.body === undefined) return {};
   return {
-    requestBody: { required: true, content: { 'application/json': { schema: refer(route.body, names) } } },
+    requestBody: {
+      required: route.bodyOptional !== true,
+      content: { 'application/json': { schema: refer(route.body, names) } },
+    },
   };
 }
 

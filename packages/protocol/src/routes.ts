@@ -23,6 +23,8 @@ export interface Route {
   query?: TSchema;
   /** JSON body. */
   body?: TSchema;
+  /** The body may be absent. */
+  bodyOptional?: boolean;
   /** The body is a stream of bytes and is never held in memory. */
   streamBody?: boolean;
   /** Largest JSON body in bytes; 1 MiB when absent. */
@@ -129,6 +131,8 @@ export const routes = {
     path: '/sandbox/{sandbox_id}/auth',
     summary: 'A token for the gateway',
     access: 'key',
+    body: sandbox.AuthorizeSandbox,
+    bodyOptional: true,
     answer: sandbox.GatewayAuth,
     errors: one,
   },

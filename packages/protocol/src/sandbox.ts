@@ -6,6 +6,7 @@
 import { type Static, Type } from '@sinclair/typebox';
 import { maxEgressEntries } from './egress.js';
 import { Id, Nullable, OneOf, Timestamp } from './schema.js';
+import { View } from './view.js';
 
 /** Status names of the wire; see `docs/state-machines.md` for the states behind them. */
 export const SandboxStatus = OneOf(
@@ -56,6 +57,12 @@ export const CreateSandbox = Type.Object({
   entrypoint: Type.Optional(
     Type.Boolean({ description: "Addition: start the image's own ENTRYPOINT and CMD." }),
   ),
+  init: Type.Optional(
+    Type.Boolean({
+      description:
+        "Addition: the image's own /sbin/init becomes process 1. A start command that is an init (/sbin/init, /lib/systemd/systemd, …) means the same.",
+    }),
+  ),
   cpu_cores: Type.Optional(Type.Number({ minimum: 0.1, maximum: 16, default: 1 })),
   memory_gb: Type.Optional(Type.Number({ minimum: 0.1, maximum: 64, default: 2, description: 'GiB' })),
   disk_size_gb: Type.Optional(Type.Number({ minimum: 0.1, maximum: 1000, default: 10, description: 'GiB' })),
@@ -83,6 +90,8 @@ export const CreateSandbox = Type.Object({
   guaranteed: Type.Optional(Type.Boolean()),
   volumes: Type.Optional(Type.Array(Type.Unknown(), { maxItems: 16 })),
   idempotency_key: Type.Optional(Type.String({ minLength: 1, maxLength: 128 })),
+  // Addition: the view of every exec that names none.
+  view: Type.Optional(View),
 });
 /** Body of `POST /sandbox`. */
 export type CreateSandbox = Static<typeof CreateSandbox>;
@@ -101,6 +110,18 @@ export const WaitQuery = Type.Object({
 /** Query of `POST /sandbox` and `GET /sandbox/{sandbox_id}`. */
 export type WaitQuery = Static<typeof WaitQuery>;
 
+/** Body of `POST /sandbox/{sandbox_id}/auth`, which may be absent. */
+export const AuthorizeSandbox = Type.Object({
+  in_view: Type.Optional(
+    Type.Boolean({
+      description:
+        'Addition: a token for an agent: it runs commands in the default view of the sandbox, and can do nothing else.',
+    }),
+  ),
+});
+/** Body of `POST /sandbox/{sandbox_id}/auth`. */
+export type AuthorizeSandbox = Static<typeof AuthorizeSandbox>;
+
 /** Answer of `POST /sandbox/{sandbox_id}/auth`: how to reach a sandbox through the gateway. */
 export const GatewayAuth = Type.Object({
   token: Type.String(),
@@ -109,6 +130,9 @@ export const GatewayAuth = Type.Object({
   job_id: Type.String(),
   expires_at: Timestamp,
   is_vm: Type.Boolean(),
+  in_view: Type.Optional(
+    Type.Boolean({ description: 'Addition: true for a token that acts in the default view only.' }),
+  ),
 });
 /** How to reach a sandbox through the gateway. */
 export type GatewayAuth = Static<typeof GatewayAuth>;
@@ -161,6 +185,7 @@ export const Sandbox = Type.Object({
   entrypoint: Type.Boolean({
     description: "Addition: the image's ENTRYPOINT and CMD are the start command.",
   }),
+  init: Type.Boolean({ description: "Addition: the image's own init was asked for as process 1." }),
   effective: EffectiveShape,
   generation: Type.Integer({ description: 'Addition.' }),
   nodeId: Nullable(Type.String({ description: 'Addition.' })),
@@ -172,6 +197,7 @@ export const Sandbox = Type.Object({
   timings: Type.Record(Type.String(), Type.Number(), {
     description: 'Addition: milliseconds of each stage of the start.',
   }),
+  view: Nullable(View),
   warnings: Type.Array(Type.String(), { description: 'Addition: what is weaker than asked for, and why.' }),
   gatewayAuth: Type.Optional(GatewayAuth),
 });

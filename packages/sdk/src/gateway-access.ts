@@ -13,10 +13,27 @@ export interface GatewayEntry {
   expiresAtUnixMs: number;
 }
 
+/** All that an agent needs; may be passed on as JSON. */
+export interface AgentAccess {
+  sandboxId: string;
+  /** Base of the gateway's routes for this sandbox. */
+  url: string;
+  /** For `Authorization: Bearer`. */
+  token: string;
+  /** ISO 8601, UTC. */
+  expiresAt: string;
+}
+
 /** A token is renewed when it has less than this left. */
 const renewBeforeMs = 60_000;
 /** Entries kept; the oldest goes first. A client that starts thousands of sandboxes must not grow. */
 const maxEntries = 10_000;
+
+/** Where the gateway's routes of a sandbox begin. */
+export function gatewayBaseUrl(auth: GatewayAuth): string {
+  const origin = auth.gateway_url.replace(/\/+$/, '');
+  return `${origin}/${encodeURIComponent(auth.user_ns)}/${encodeURIComponent(auth.job_id)}`;
+}
 
 /** The token store of a client. */
 export class GatewayAccess {
@@ -43,7 +60,7 @@ export class GatewayAccess {
   put(sandboxId: string, auth: GatewayAuth): GatewayEntry {
     const expires = Date.parse(auth.expires_at);
     const entry: GatewayEntry = {
-      baseUrl: `${auth.gateway_url.replace(/\/+$/, '')}/${encodeURIComponent(auth.user_ns)}/${encodeURIComponent(auth.job_id)}`,
+      baseUrl: gatewayBaseUrl(auth),
       token: auth.token,
       expiresAtUnixMs: Number.isNaN(expires) ? 0 : expires,
     };

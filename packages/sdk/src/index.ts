@@ -9,6 +9,7 @@ export type {
   User,
   WhoAmI,
 } from '@sandlot/protocol';
+export { AgentSandbox } from './agent-sandbox.js';
 export { defaultUrl, Sandlot, type SandlotOptions, sdkVersion } from './client.js';
 export * from './errors.js';
 export type {
@@ -23,6 +24,7 @@ export type { SandboxProcess } from './exec/process.js';
 export { signalName, signalNumber } from './exec/signals.js';
 export type { SkipReport } from './files/pack-directory.js';
 export type { FileWindow, SandboxFileStat, TransferOptions, UploadResult } from './files/sandbox-files.js';
+export type { AgentAccess } from './gateway-access.js';
 export type { CallOptions } from './http/api-client.js';
 export type { ImageDetails, ImageEvent, ImageInfo, ImageProgress, RegistryAuth } from './resources/images.js';
 export type { WaitOptions } from './resources/sandbox-records.js';
@@ -36,3 +38,4 @@ export {
   type SandboxStatus,
 } from './resources/sandbox-types.js';
 export { Sandbox } from './sandbox.js';
+export type { View } from './views.js';

@@ -1,10 +1,12 @@
 /** A handle on one sandbox: commands, files, state, end. Made by `client.sandboxes`. */
 
-import type { ErrorContext } from '@sandlot/protocol';
-import { CommandChannel, loadExecModules } from './exec/command-channel.js';
+import type { ErrorContext, GatewayAuth } from '@sandlot/protocol';
+import { NotBuiltError } from './errors.js';
 import type { ExecOptions, RunOptions, RunResult } from './exec/exec-types.js';
 import type { SandboxProcess } from './exec/process.js';
+import { SandboxCommands } from './exec/sandbox-commands.js';
 import { SandboxFiles } from './files/sandbox-files.js';
+import { type AgentAccess, gatewayBaseUrl } from './gateway-access.js';
 import type { CallOptions } from './http/api-client.js';
 import type { WaitOptions } from './resources/sandbox-records.js';
 import type { SandboxInfo } from './resources/sandbox-types.js';
@@ -16,7 +18,7 @@ export class Sandbox {
   /** Uploads, downloads, windows, stat. */
   readonly files: SandboxFiles;
   #info: SandboxInfo | undefined;
-  #channel: Promise<CommandChannel> | undefined;
+  readonly #commands: SandboxCommands;
 
   constructor(
     private readonly context: SandboxContext,
@@ -26,6 +28,13 @@ export class Sandbox {
     this.id = id;
     this.#info = info;
     this.files = new SandboxFiles(id, context.gateway);
+    const { transport, userAgent } = context.api.options;
+    this.#commands = new SandboxCommands(id, {
+      access: context.access,
+      transport,
+      userAgent,
+      whyNotRunning: (sandboxId, cause, signal) => context.gateway.whyNotRunning(sandboxId, cause, signal),
+    });
   }
 
   /** What the server last said; undefined for a handle made from an id alone. */
@@ -46,24 +55,47 @@ export class Sandbox {
   }
 
   /** Starts a command; resolves when it has been started. */
-  async exec(argv: readonly string[], options: ExecOptions = {}): Promise<SandboxProcess> {
-    const [channel, { startProcess }] = await this.#execParts();
-    return startProcess(channel, this.#why, argv, options);
+  exec(argv: readonly string[], options: ExecOptions = {}): Promise<SandboxProcess> {
+    return this.#commands.exec(argv, options);
   }
 
   /** Runs a command to its end and collects what it printed, up to a limit. A non-zero exit is a result. */
-  async run(argv: readonly string[], options: RunOptions = {}): Promise<RunResult> {
-    const [channel, { startProcess, collectRun }] = await this.#execParts();
-    return collectRun(await startProcess(channel, this.#why, argv, options), options);
+  run(argv: readonly string[], options: RunOptions = {}): Promise<RunResult> {
+    return this.#commands.run(argv, options);
   }
 
   /** Attaches to a command that was started with `session`. */
-  async attach(
+  attach(
     session: string,
     options: { signal?: AbortSignal | undefined; terminal?: boolean | undefined } = {},
   ): Promise<SandboxProcess> {
-    const [channel, { attachProcess }] = await this.#execParts();
-    return attachProcess(channel, this.#why, session, options);
+    return this.#commands.attach(session, options);
+  }
+
+  /**
+   * Leave for an agent to run commands in the default view of this sandbox, and to do nothing else: for an
+   * `AgentSandbox`, or any client of the gateway. It ends with the sandbox, or at `expiresAt`.
+   * @throws ValidationError when the sandbox has no default view
+   */
+  async agentAccess(options: CallOptions = {}): Promise<AgentAccess> {
+    const auth = await this.context.api.call<GatewayAuth>({
+      method: 'POST',
+      path: `/sandbox/${encodeURIComponent(this.id)}/auth`,
+      body: { in_view: true },
+      idempotent: true,
+      ...options,
+    });
+    // A server that knows no views ignores the wish, and its token may do everything.
+    if (auth.in_view !== true)
+      throw new NotBuiltError('this server has no tokens for agents; use a newer version', {
+        code: 'NOT_IMPLEMENTED',
+      });
+    return {
+      sandboxId: this.id,
+      url: gatewayBaseUrl(auth),
+      token: auth.token,
+      expiresAt: auth.expires_at,
+    };
   }
 
   /** Output of the start command, newest 1 MiB. */
@@ -79,22 +111,5 @@ export class Sandbox {
   /** Deletes it. */
   delete(options: CallOptions = {}): Promise<void> {
     return this.context.sandboxes().delete(this.id, options);
-  }
-
-  readonly #why = (sandboxId: string, cause: Error, signal?: AbortSignal) =>
-    this.context.gateway.whyNotRunning(sandboxId, cause, signal);
-
-  async #execParts() {
-    this.#channel ??= loadExecModules().then(
-      (modules) =>
-        new CommandChannel(
-          this.id,
-          modules,
-          this.context.access,
-          this.context.api.options.transport,
-          this.context.api.options.userAgent,
-        ),
-    );
-    return Promise.all([this.#channel, import('./exec/start.js')] as const);
   }
 }

@@ -5,6 +5,7 @@ import * as sdk from '../src/index.js';
 it('exports exactly these values', () => {
   expect(Object.keys(sdk).sort()).toEqual([
     'AbortedError',
+    'AgentSandbox',
     'AuthenticationError',
     'ConflictError',
     'ConnectionError',

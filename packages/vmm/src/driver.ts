@@ -93,6 +93,8 @@ export interface RestoreRequest {
     sizeBytes: number;
     /** What the machine's disk begins with instead of the file: 64 KiB. */
     head?: Uint8Array;
+    /** The disk is in `folder` already: of the machine before, whose guest asked for a reboot. */
+    kept?: boolean;
   };
   network: MachineNetwork;
   runAs?: RunAs;
@@ -104,7 +106,7 @@ export interface RestoreRequest {
 export interface MachineEnd {
   cause: /** `end()` was called. */
     | 'requested'
-    /** The guest powered itself off or rebooted. */
+    /** The guest powered itself off. */
     | 'guest-shutdown'
     /** The guest's kernel panicked. */
     | 'guest-panic'
@@ -145,6 +147,11 @@ export interface Machine {
   readonly ended: Promise<MachineEnd>;
   /** Called when the guest agent's port is closed by the guest: the agent has died. */
   onGuestPortClosed(listener: () => void): void;
+  /**
+   * Called when the guest asks for a reboot, or has done so before anybody listened. The machine then stands still, with
+   * all that it wrote in its folder, until it is ended; a restore with a kept disk goes on from there.
+   */
+  onGuestReset(listener: () => void): void;
   /** Ends the machine at once and resolves when the process is gone. Idempotent. */
   end(): Promise<void>;
   /** Lets go of it without ending it: closes our descriptors. */

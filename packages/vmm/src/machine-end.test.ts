@@ -11,10 +11,9 @@ describe('explainEnd', () => {
     ['a request', { requested: true, exit: killed }, 'requested', /request/],
     ['a request before all else', { requested: true, hostKilledForMemory: true }, 'requested', /request/],
     ['power off', { guestReason: 'guest-shutdown', exit: killed }, 'guest-shutdown', /powered itself off/],
-    ['a reboot', { guestReason: 'guest-reset', exit: killed }, 'guest-shutdown', /rebooted/],
     [
       'a panic, which resets',
-      { guestReason: 'guest-reset', serialTail: '[1] Kernel panic - not syncing: Oops\r\n[1] x' },
+      { guestReason: 'guest-panic', serialTail: '[1] Kernel panic - not syncing: Oops\r\n[1] x' },
       'guest-panic',
       /^Kernel panic - not syncing: Oops$/,
     ],

@@ -16,7 +16,8 @@ export interface EndEvidence {
   hostKilledForMemory: boolean;
 }
 
-const panicLine = /Kernel panic - not syncing[^\r\n]*/;
+/** What a kernel prints when it panics. */
+export const panicLine = /Kernel panic - not syncing[^\r\n]*/;
 
 /** The cause and a line for the log. */
 export function explainEnd(evidence: EndEvidence): MachineEnd {
@@ -27,8 +28,7 @@ export function explainEnd(evidence: EndEvidence): MachineEnd {
     if (guestReason === 'guest-panic' || panic !== undefined) {
       return { cause: 'guest-panic', detail: panic ?? "the guest's kernel panicked" };
     }
-    const detail = guestReason === 'guest-reset' ? 'the guest rebooted' : 'the guest powered itself off';
-    return { cause: 'guest-shutdown', detail };
+    return { cause: 'guest-shutdown', detail: 'the guest powered itself off' };
   }
   const stderr = lastLines(stderrTail);
   if (exit === undefined || exit.signal === 'SIGKILL') {

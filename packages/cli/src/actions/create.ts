@@ -5,12 +5,14 @@ import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { createRequest, roundedTimes, type ShapeOptions } from './create-request.js';
 import { pullWithLogin } from './image-pull.js';
+import { type ViewOptions, viewOf } from './view-options.js';
 import { noteWarnings, waitWithProgress } from './wait-with-progress.js';
 
 /** Its options. */
-export interface CreateOptions extends ShapeOptions, OutputOptions {
+export interface CreateOptions extends ShapeOptions, ViewOptions, OutputOptions {
   startCommand?: string;
   entrypoint?: boolean;
+  init?: boolean;
   wait: boolean;
 }
 
@@ -22,6 +24,7 @@ export async function run(
 ): Promise<number> {
   const client = await context.client();
   const create = createRequest(image, options, context.env);
+  create.view = await viewOf(options);
   for (const text of roundedTimes(options)) context.out.note(text);
   const given = [command.length > 0, options.startCommand !== undefined, options.entrypoint === true];
   if (given.filter(Boolean).length > 1) {
@@ -33,6 +36,7 @@ export async function run(
   if (command.length > 0) create.startCommand = command;
   else if (options.startCommand !== undefined) create.startCommand = options.startCommand;
   else if (options.entrypoint) create.startCommand = { entrypoint: true };
+  if (options.init) create.init = true;
 
   await pullWithLogin(context, client, image, options.wait);
   const sandbox = await client.sandboxes.create(create);

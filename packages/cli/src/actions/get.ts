@@ -3,6 +3,7 @@ import type { SandboxInfo } from '@sandlot/sdk';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
 import { properties } from '../output/table.js';
+import { viewText } from './view-options.js';
 
 /** The action. */
 export async function run(context: CliContext, [id]: [string], options: OutputOptions): Promise<void> {
@@ -31,9 +32,11 @@ export function describe(info: SandboxInfo): string {
     ['asked for', `${info.cpuCores} CPU, ${info.memoryGB} GiB memory, ${info.diskSizeGB} GiB disk`],
     ['got', effective.join(', ')],
     ['start command', commandText(info)],
+    ['process 1', info.init ? "the image's init" : undefined],
     ['exit code', info.exitCode],
     ['lifetime', info.timeoutMinutes < 0 ? 'unlimited' : `${info.timeoutMinutes} min`],
     ['idle timeout', info.idleTimeoutMinutes ? `${info.idleTimeoutMinutes} min` : undefined],
+    ['view', viewText(info.view)],
     ['environment', Object.keys(info.environmentVars ?? {}).join(', ')],
     ['secrets', Object.keys(info.secrets ?? {}).join(', ')],
     ['labels', info.labels.join(', ')],

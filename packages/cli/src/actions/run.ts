@@ -1,5 +1,5 @@
 /** `sandlot run`: a command in a sandbox, live; its exit code becomes ours. With `--image` in a sandbox made for it. */
-import type { Sandbox } from '@sandlot/sdk';
+import type { Sandbox, View } from '@sandlot/sdk';
 import { CliError, exitCodes } from '../cli-error.js';
 import type { CliContext } from '../context.js';
 import type { OutputOptions } from '../grammar/binder.js';
@@ -7,10 +7,11 @@ import { parseDuration, parsePairs } from '../output/units.js';
 import { createRequest, type ShapeOptions } from './create-request.js';
 import { pullWithLogin } from './image-pull.js';
 import { runCommand } from './run-command.js';
+import { type ViewOptions, viewOf } from './view-options.js';
 import { noteWarnings, waitWithProgress } from './wait-with-progress.js';
 
 /** Its options. */
-export interface RunCommandOptions extends ShapeOptions, OutputOptions {
+export interface RunCommandOptions extends ShapeOptions, ViewOptions, OutputOptions {
   stdin?: boolean;
   tty?: boolean;
   workdir?: string;
@@ -24,7 +25,8 @@ export async function run(
   [words]: [string[]],
   options: RunCommandOptions,
 ): Promise<number> {
-  if (options.image !== undefined) return runInNew(context, options.image, words, options);
+  const view = await viewOf(options);
+  if (options.image !== undefined) return runInNew(context, options.image, words, options, view);
   const [id, ...argv] = words;
   if (id === undefined) throw usage('an id and a command are missing');
   if (argv.length === 0) throw usage('a command is missing');
@@ -32,7 +34,7 @@ export async function run(
   if (foreign) throw usage(`${foreign} needs --image: it describes a new sandbox`);
   const client = await context.client();
   const sandbox = client.sandboxes.handle(await client.sandboxes.resolveId(id));
-  return runIn(context, sandbox, argv, options);
+  return runIn(context, sandbox, argv, options, view);
 }
 
 async function runInNew(
@@ -40,6 +42,7 @@ async function runInNew(
   image: string,
   argv: string[],
   options: RunCommandOptions,
+  view: View | undefined,
 ): Promise<number> {
   if (argv.length === 0) throw usage('a command is missing');
   // Its environment is given to the command; `--timeout` is the command's, the sandbox goes right after.
@@ -57,7 +60,7 @@ async function runInNew(
     const waited = await waitWithProgress(context, client, sandbox.id);
     if (waited === 'interrupted') return exitCodes.interrupted;
     noteWarnings(context, waited);
-    return await runIn(context, sandbox, argv, options);
+    return await runIn(context, sandbox, argv, options, view);
   } finally {
     await sandbox.delete().catch((error: unknown) => {
       context.out.note(
@@ -73,6 +76,7 @@ function runIn(
   sandbox: Sandbox,
   argv: string[],
   options: RunCommandOptions,
+  view: View | undefined,
 ): Promise<number> {
   return runCommand(context, sandbox, argv, {
     stdin: options.stdin ?? false,
@@ -82,6 +86,7 @@ function runIn(
       env: options.env && parsePairs(options.env, context.env, '--env'),
       cwd: options.workdir,
       user: options.user,
+      view,
       timeoutMs:
         options.timeout === undefined ? undefined : parseDuration(options.timeout, 's', '--timeout') * 1000,
     },

@@ -1,5 +1,5 @@
 /** `create`, `run`, `ls`, `get`, `logs`, `rm`: added to the program and, as the long form, to `sandbox`. */
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { type Binder, collect, numberAbove, outputOption } from './binder.js';
 
 /** Adds the commands. */
@@ -11,10 +11,12 @@ export function addSandboxCommands(parent: Command, binder: Binder): void {
     .argument('[command...]', 'start command, after --; it runs beside whatever `run` starts')
     .option('--start-command <line>', 'start command as a line for /bin/sh')
     .option('--entrypoint', "start the image's own ENTRYPOINT and CMD")
+    .option('--init', "the image's own init (systemd, say) becomes process 1")
     .option('--no-wait', 'do not wait until it runs')
     .option('--wait', 'wait until it runs (the default)')
     .addOption(outputOption());
   addShapeOptions(create);
+  addViewOptions(create, 'what every command sees of it; not the start command:');
   binder.bind(create, () => import('../actions/create.js'));
 
   const run = parent
@@ -28,6 +30,11 @@ export function addSandboxCommands(parent: Command, binder: Binder): void {
     .option('-u, --user <user>', "user, uid, user:group or uid:gid (the image's otherwise)")
     .option('--image <image>', 'make a new sandbox from this image, and remove it after')
     .addOption(outputOption());
+  addViewOptions(run, "what the command sees, in place of the sandbox's own view:").option(
+    '--no-view',
+    'outside of any view',
+  );
+  run.optionsGroup('Options:');
   addShapeOptions(run, { timeout: 'end the command after this: 90 (seconds), 5m, 2h' });
   run.passThroughOptions();
   binder.bind(run, () => import('../actions/run.js'));
@@ -76,6 +83,22 @@ export function addSandboxCommands(parent: Command, binder: Binder): void {
       .addOption(outputOption()),
     () => import('../actions/remove.js'),
   );
+}
+
+/** Options of a view; docs/views.md says what one holds. */
+function addViewOptions(command: Command, title: string): Command {
+  return command
+    .optionsGroup(`A view, ${title}`)
+    .option('--hide <path>', 'this path is empty in it; may be repeated', collect)
+    .option('--read-only <path>', 'this path cannot be written in it; may be repeated', collect)
+    .option('--private-tmp', 'a /tmp of its own')
+    .addOption(
+      new Option(
+        '--view-strength <strength>',
+        'sealed (the default): also for root; mask: root can undo it',
+      ).choices(['sealed', 'mask']),
+    )
+    .option('--view <json-or-file>', 'all of it as JSON, as in the API');
 }
 
 /** Options of a new sandbox; `run` gives `--timeout` a meaning of its own, and the others only with `--image`. */

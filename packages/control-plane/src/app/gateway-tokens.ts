@@ -30,16 +30,20 @@ export class GatewayTokens {
     return new GatewayTokens(key, now);
   }
 
-  /** How to reach a sandbox; good also for one that has ended, whose gateway then says so. */
-  authorize(record: SandboxRecord, publicOrigin: string): GatewayAuth {
+  /**
+   * How to reach a sandbox; good also for one that has ended, whose gateway then says so.
+   * @param inView for an agent: good for commands in the default view only
+   */
+  authorize(record: SandboxRecord, publicOrigin: string, inView = false): GatewayAuth {
     const exp = Math.floor((this.now() + lifetimeMs) / 1000);
     return {
-      token: this.#sign({ sub: record.id, gen: record.generation, exp }),
+      token: this.#sign({ sub: record.id, gen: record.generation, exp, ...(inView ? { view: true } : {}) }),
       gateway_url: `${publicOrigin}/gw`,
       user_ns: record.ownerId,
       job_id: record.id,
       expires_at: new Date(exp * 1000).toISOString(),
       is_vm: record.request.vm,
+      ...(inView ? { in_view: true } : {}),
     };
   }
 

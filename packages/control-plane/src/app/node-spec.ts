@@ -1,11 +1,12 @@
 /** From a record to what its node needs. Pure. */
-import type { NodeSandboxSpec } from '@sandlot/protocol';
+import { guestViewOf, type NodeSandboxSpec } from '@sandlot/protocol';
 import type { SandboxRecord } from '../domain/record.js';
 import { diskBytes } from '../domain/shape.js';
 
 /** The spec of a record's generation; the same each time it is sent, so that repeating it is harmless. */
 export function nodeSpec(record: SandboxRecord, secrets: Record<string, string>): NodeSandboxSpec {
   const { request, shape } = record;
+  const view = request.view && guestViewOf(request.view);
   return {
     sandboxId: record.id,
     generation: record.generation,
@@ -18,7 +19,9 @@ export function nodeSpec(record: SandboxRecord, secrets: Record<string, string>)
     env: request.environmentVars,
     secrets,
     ...startCommand(record),
+    ...(request.init ? { init: true } : {}),
     egress: record.egress,
+    ...(view === undefined ? {} : { view }),
     ...(record.deadlineAt === null ? {} : { deadlineUnixMs: record.deadlineAt }),
     ...(request.idleTimeoutMinutes === null ? {} : { idleTimeoutMs: request.idleTimeoutMinutes * 60_000 }),
   };

@@ -73,6 +73,7 @@ function present(
     registryCredentialsId: null,
     pendingImageBuildId: record.state === 'pending' ? record.imageBuildId : null,
     entrypoint: request.entrypoint,
+    init: request.init ?? false,
     effective: { vcpus: shape.vcpus, memoryMiB: shape.memoryMiB, diskGiB: shape.diskGiB },
     generation: record.generation,
     nodeId: record.nodeId,
@@ -80,6 +81,7 @@ function present(
     stage: queuePosition === null ? record.stage : 'queue',
     queuePosition,
     timings: record.timings,
+    view: request.view ?? null,
     warnings: record.warnings,
   };
 }

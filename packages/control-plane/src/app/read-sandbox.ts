@@ -1,10 +1,17 @@
 /** Reads of single sandboxes: get, error-context, auth, logs, and statuses of many. */
-import type { BatchStatus, ErrorContext, GatewayAuth, Sandbox, SandboxLogs } from '@sandlot/protocol';
+import type {
+  AuthorizeSandbox,
+  BatchStatus,
+  ErrorContext,
+  GatewayAuth,
+  Sandbox,
+  SandboxLogs,
+} from '@sandlot/protocol';
 import { type Actor, maySee } from '../domain/access.js';
 import type { SandboxRecord } from '../domain/record.js';
 import { wireError, wireStatus } from '../domain/wire-status.js';
 import { findSandbox, findSandboxes } from '../store/sandboxes.js';
-import { AppError, sandboxNotFound } from './app-error.js';
+import { AppError, invalidRequest, sandboxNotFound } from './app-error.js';
 import type { AppContext, Caller } from './context.js';
 import { fromNode } from './node-failure.js';
 import { presentSandbox } from './present-sandbox.js';
@@ -50,8 +57,21 @@ export async function getErrorContext(app: AppContext, actor: Actor, id: string)
 }
 
 /** `POST /sandbox/{id}/auth`. */
-export async function authorizeSandbox(app: AppContext, caller: Caller, id: string): Promise<GatewayAuth> {
-  return app.tokens.authorize(await requireSandbox(app, caller.actor, id), caller.publicOrigin);
+export async function authorizeSandbox(
+  app: AppContext,
+  caller: Caller,
+  id: string,
+  { in_view: inView = false }: AuthorizeSandbox,
+): Promise<GatewayAuth> {
+  const record = await requireSandbox(app, caller.actor, id);
+  if (inView && record.request.view === undefined)
+    throw invalidRequest([
+      {
+        param: 'in_view',
+        details: `Sandbox ${id} has no default view: create one with \`view\`, or ask without in_view.`,
+      },
+    ]);
+  return app.tokens.authorize(record, caller.publicOrigin, inView);
 }
 
 /** `GET /sandbox/{id}/logs`: from the node while it lives there, from the record afterwards. */

@@ -5,6 +5,7 @@ import {
   ImageReferenceError,
   parseImageReference,
   type SchemaIssue,
+  viewIssues,
 } from '@sandlot/protocol';
 import type { SandboxRequest } from '../domain/record.js';
 import { invalidRequest, notImplemented } from './app-error.js';
@@ -27,6 +28,7 @@ const defaultTimeoutMinutes = 60;
 export function validateCreate(body: CreateSandbox): ValidCreate {
   refuseUnbuilt(body);
   const issues: SchemaIssue[] = [...fieldIssues(body), ...environmentIssues(body)];
+  if (body.view !== undefined) issues.push(...viewIssues(body.view, 'view'));
   const denied = body.network_access === false;
   const lists = denied
     ? { allowlist: [], denylist: null }
@@ -114,6 +116,7 @@ function toRequest(body: CreateSandbox): SandboxRequest {
     image: body.docker_image ?? '',
     startCommand: body.start_command ?? null,
     entrypoint: body.entrypoint ?? false,
+    init: body.init ?? false,
     cpuCores: body.cpu_cores ?? 1,
     memoryGb: body.memory_gb ?? 2,
     diskGb: body.disk_size_gb ?? 10,
@@ -124,6 +127,8 @@ function toRequest(body: CreateSandbox): SandboxRequest {
     secretNames: Object.keys(body.secrets ?? {}),
     advancedConfigs: body.advanced_configs ?? null,
     region: body.region ?? null,
+    // Outside of any view is how a sandbox without one acts.
+    ...(body.view === undefined || body.view.strength === 'none' ? {} : { view: body.view }),
   };
 }
 

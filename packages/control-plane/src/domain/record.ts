@@ -2,7 +2,7 @@
  * The record of a sandbox as the domain sees it: what the user asked for, what was decided, and
  * the facts that its node has reported. The store reads and writes it as a whole.
  */
-import type { EgressPolicy, EndReason, StartCommand, StartStage } from '@sandlot/protocol';
+import type { EgressPolicy, EndReason, StartCommand, StartStage, View } from '@sandlot/protocol';
 import type { SandboxState } from './states.js';
 
 /** What the user asked for, as asked; echoed in every answer. */
@@ -11,6 +11,8 @@ export interface SandboxRequest {
   image: string;
   startCommand: string | StartCommand | null;
   entrypoint: boolean;
+  /** Absent in records of older versions: no. */
+  init?: boolean;
   cpuCores: number;
   memoryGb: number;
   diskGb: number;
@@ -22,6 +24,8 @@ export interface SandboxRequest {
   secretNames: string[];
   advancedConfigs: Record<string, unknown> | null;
   region: string | null;
+  /** Default view; absent: none. */
+  view?: View;
 }
 
 /** What a machine gets, and what is booked for it on a node. */

@@ -25,18 +25,18 @@ import {
   type ExecStart,
   positionHeader,
   type StartRequest,
+  type StartRequest_View,
 } from '@sandlot/protocol';
-import { GuestUnreachableError } from '../guest/channel.js';
-import type { ExecStream } from '../guest/exec-stream.js';
+import { GuestRebootedError, GuestUnreachableError } from '../guest/channel.js';
 import { GuestCallError } from '../guest/guest-client.js';
-import type { Sandbox } from '../sandbox/sandbox.js';
 import { formatPosition, parseAttachment } from './attachment.js';
 import { GatewayError } from './failures.js';
 import { withKeepalive } from './keepalive.js';
 import { requireGuest } from './require-guest.js';
+import type { OpenExec, SandboxAccess } from './sandbox-access.js';
 import { Utf8Boundary } from './utf8-boundary.js';
 
-const sandboxKey = createContextKey<Sandbox | undefined>(undefined, { description: 'sandbox' });
+const accessKey = createContextKey<SandboxAccess | undefined>(undefined, { description: 'access' });
 /** Proxies cut streams that are silent for a minute. */
 const keepaliveMs = 15_000;
 /** The guest ends a tree within two seconds of its deadline and says so; after this it is not waited for. */
@@ -46,23 +46,23 @@ const deadlineGraceMs = 5_000;
 export function createCommandSessionHandler(): (
   request: IncomingMessage,
   response: ServerResponse,
-  sandbox: Sandbox,
+  access: SandboxAccess,
 ) => Promise<void> {
-  const sandboxOf = new WeakMap<object, Sandbox>();
+  const accessOf = new WeakMap<object, SandboxAccess>();
   const handler = connectNodeAdapter({
     routes,
     grpc: false,
     grpcWeb: false,
     // Small messages: compressing them costs more than it saves.
     compressMinBytes: 64 * 1024 * 1024,
-    contextValues: (request) => createContextValues().set(sandboxKey, sandboxOf.get(request)),
+    contextValues: (request) => createContextValues().set(accessKey, accessOf.get(request)),
     fallback: (_request, response) => {
       response.writeHead(404, { 'content-type': 'application/json' });
       response.end(JSON.stringify({ code: 'unimplemented', message: 'The service has no such method.' }));
     },
   });
-  return (request, response, sandbox) => {
-    sandboxOf.set(request, sandbox);
+  return (request, response, access) => {
+    accessOf.set(request, access);
     return new Promise((resolve) => {
       response.once('close', resolve);
       handler(request, response);
@@ -138,7 +138,12 @@ async function* startEvents(
     ...(request.sessionUuid ? { sessionId: request.sessionUuid } : {}),
     ...(timeoutMs !== undefined ? { timeoutMs: Math.max(1, Math.round(timeoutMs)) } : {}),
   };
-  const stream = await guestOf(context).exec(spec, undefined, attachmentOf(context));
+  const stream = await accessTo(context).exec(
+    spec,
+    request.view && wireView(request.view),
+    undefined,
+    attachmentOf(context),
+  );
   yield* eventsOf(stream, context, deadlineGraceMs);
 }
 
@@ -162,7 +167,7 @@ function attachmentOf({ requestHeader }: HandlerContext): ExecAttachment {
  * grace to end the command and tell its last output.
  */
 async function* eventsOf(
-  stream: ExecStream,
+  stream: OpenExec,
   context: HandlerContext,
   graceMs: number,
 ): AsyncGenerator<CommandSessionEvent> {
@@ -243,9 +248,9 @@ function endEvent(end: ExecEnd): CommandSessionEvent {
 }
 
 async function listSessions(context: HandlerContext) {
-  const { sessions } = await guestOf(context).listExecs();
+  const execs = await accessTo(context).listExecs();
   return {
-    sessions: sessions
+    sessions: execs
       .filter((info) => !info.end)
       .map((info) => ({
         command: {
@@ -264,9 +269,10 @@ async function resolveSession(
   context: HandlerContext,
 ): Promise<string> {
   const chosen = selector?.selector;
-  if (chosen?.case === 'sessionUuid' && chosen.value !== '') return chosen.value;
+  if (chosen?.case === 'sessionUuid' && chosen.value !== '')
+    return accessTo(context).requireExec(chosen.value);
   if (chosen?.case === 'pid') {
-    const found = await guestOf(context).findExecByPid(chosen.value);
+    const found = await accessTo(context).findExecByPid(chosen.value);
     if (found) return found.id;
     throw new ConnectError(`no command with pid ${chosen.value}`, Code.NotFound);
   }
@@ -277,10 +283,25 @@ function bytesOf(input: CommandInput | undefined): Uint8Array {
   return input?.input.value ?? new Uint8Array(0);
 }
 
+function accessTo(context: HandlerContext): SandboxAccess {
+  const access = context.values.get(accessKey);
+  if (!access) throw new ConnectError('no sandbox', Code.Internal);
+  return access;
+}
+
 function guestOf(context: HandlerContext) {
-  const sandbox = context.values.get(sandboxKey);
-  if (!sandbox) throw new ConnectError('no sandbox', Code.Internal);
-  return requireGuest(sandbox);
+  return requireGuest(accessTo(context).sandbox);
+}
+
+/** The view as REST has it; what is not set is not there, and judged with the rest. */
+function wireView({ strength, hide, readonly, privateTmp, network }: StartRequest_View): unknown {
+  return {
+    ...(strength === undefined ? {} : { strength }),
+    ...(hide.length > 0 ? { hide } : {}),
+    ...(readonly.length > 0 ? { readonly } : {}),
+    ...(privateTmp === undefined ? {} : { private_tmp: privateTmp }),
+    ...(network === undefined ? {} : { network }),
+  };
 }
 
 async function* wrap(
@@ -301,6 +322,13 @@ async function translate<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
+const codeOfStatus = new Map([
+  [400, Code.InvalidArgument],
+  [403, Code.PermissionDenied],
+  [422, Code.InvalidArgument],
+  [503, Code.Unavailable],
+]);
+
 function asConnectError(error: unknown): unknown {
   if (error instanceof GuestCallError) {
     const code =
@@ -314,8 +342,9 @@ function asConnectError(error: unknown): unknown {
     return new ConnectError(error.message, code, undefined, undefined, error);
   }
   if (error instanceof GuestUnreachableError) {
+    const rebooted = error instanceof GuestRebootedError;
     return new ConnectError(
-      `The sandbox did not answer: ${error.message}`,
+      rebooted ? error.message : `The sandbox did not answer: ${error.message}`,
       Code.Unavailable,
       undefined,
       undefined,
@@ -323,7 +352,7 @@ function asConnectError(error: unknown): unknown {
     );
   }
   if (error instanceof GatewayError) {
-    const code = error.status === 400 ? Code.InvalidArgument : Code.NotFound;
+    const code = codeOfStatus.get(error.status) ?? Code.NotFound;
     return new ConnectError(error.detail, code, undefined, undefined, error);
   }
   return error;

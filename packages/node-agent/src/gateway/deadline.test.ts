@@ -11,6 +11,7 @@ import type { Sandbox } from '../sandbox/sandbox.js';
 import { createCommandSessionHandler } from './command-session.js';
 import { sendFailure } from './failures.js';
 import { restRoutes } from './rest.js';
+import { SandboxAccess } from './sandbox-access.js';
 
 let server: http.Server | undefined;
 afterEach(() => new Promise((resolve) => server?.close(resolve)));
@@ -44,12 +45,14 @@ async function serve(guest: 'ends it in time' | 'is late' | 'is silent') {
       },
     };
   };
-  const sandbox = { guest: { exec } } as unknown as Sandbox;
+  const sandbox = { guest: { exec }, spec: {} } as unknown as Sandbox;
+  const access = new SandboxAccess(sandbox, false);
   const handle = createCommandSessionHandler();
   server = http.createServer((request, response) => {
-    if (request.url !== '/exec') return void handle(request, response, sandbox);
+    if (request.url !== '/exec') return void handle(request, response, access);
     const call = {
       sandbox,
+      access,
       request,
       response,
       query: new URLSearchParams(),

@@ -9,7 +9,8 @@ import type { Sandbox } from '../sandbox/sandbox.js';
 import type { Sandboxes } from '../sandbox/sandboxes.js';
 import { createCommandSessionHandler } from './command-session.js';
 import { GatewayError, sendFailure } from './failures.js';
-import { restRoutes } from './rest.js';
+import { confinedRoutes, restRoutes } from './rest.js';
+import { forbidden, SandboxAccess } from './sandbox-access.js';
 import type { TokenVerifier } from './token.js';
 
 const connectPrefix = 'command_session.CommandSession/';
@@ -37,14 +38,20 @@ export class Gateway {
     const isConnect = route.startsWith(connectPrefix);
     let done: (() => void) | undefined;
     try {
-      const sandbox = this.#find(request, sandboxId, isConnect);
+      const access = this.#find(request, sandboxId, isConnect);
+      const { sandbox } = access;
       done = sandbox.activity.begin();
       if (isConnect) {
         request.url = `/${route}`;
-        await this.#connect(request, response, sandbox);
+        await this.#connect(request, response, access);
         return;
       }
-      const handler = restRoutes.get(`${request.method} ${route}`);
+      const name = `${request.method} ${route}`;
+      if (access.isConfined && !confinedRoutes.has(name))
+        throw forbidden(
+          `The token runs commands in the default view of the sandbox only; ${name} acts outside of it. Use a command, or a token of the owner's.`,
+        );
+      const handler = restRoutes.get(name);
       if (!handler)
         throw new GatewayError(404, 'no_such_route', `The gateway has no ${request.method} /${route}.`);
       const abort = new AbortController();
@@ -52,7 +59,14 @@ export class Gateway {
         // Most close because all is said: an abort then would cost more than the rest of a small exec.
         if (!response.writableFinished) abort.abort(new Error('the client went away'));
       });
-      await handler({ sandbox, request, response, query: new URLSearchParams(search), signal: abort.signal });
+      await handler({
+        sandbox,
+        access,
+        request,
+        response,
+        query: new URLSearchParams(search),
+        signal: abort.signal,
+      });
     } catch (error) {
       if (isConnect && error instanceof GatewayError) sendConnectFailure(response, error);
       else {
@@ -67,7 +81,7 @@ export class Gateway {
     }
   }
 
-  #find(request: IncomingMessage, sandboxId: string, isConnect: boolean): Sandbox {
+  #find(request: IncomingMessage, sandboxId: string, isConnect: boolean): SandboxAccess {
     const token = /^Bearer (.+)$/.exec(request.headers.authorization ?? '')?.[1];
     const claims = token ? this.verifier.check(token, sandboxId) : undefined;
     if (!claims) {
@@ -97,15 +111,18 @@ export class Gateway {
       throw new GatewayError(
         isConnect ? 503 : 409,
         'sandbox_not_running',
-        `The sandbox is ${sandbox.report.state}: wait until it is RUNNING.`,
+        sandbox.isRebooting
+          ? 'The sandbox is rebooting: try again in a moment.'
+          : `The sandbox is ${sandbox.report.state}: wait until it is RUNNING.`,
       );
     }
-    return sandbox;
+    return new SandboxAccess(sandbox, claims.view === true);
   }
 }
 
 const connectCodes = new Map([
   [401, 'unauthenticated'],
+  [403, 'permission_denied'],
   [404, 'not_found'],
   [503, 'unavailable'],
 ]);

@@ -6,6 +6,7 @@ import { GatewayError } from './failures.js';
 /** @throws GatewayError 409 */
 export function requireGuest(sandbox: Sandbox): GuestClient {
   const { guest } = sandbox;
-  if (!guest) throw new GatewayError(409, 'sandbox_not_running', `The sandbox is ${sandbox.report.state}.`);
-  return guest;
+  if (guest) return guest;
+  const state = sandbox.isRebooting ? 'rebooting' : sandbox.report.state;
+  throw new GatewayError(409, 'sandbox_not_running', `The sandbox is ${state}.`);
 }

@@ -21,16 +21,19 @@ export const restRoutes: ReadonlyMap<string, (call: GatewayCall) => Promise<void
   ['POST received', confirmReceived],
 ]);
 
+/** What an agent's token reaches: the rest acts outside of its view. */
+export const confinedRoutes: ReadonlySet<string> = new Set(['POST exec', 'POST received']);
+
 const defaultExecTimeoutS = 300;
 /** A body with a command and an environment. */
 const execRequestLimitBytes = 8 * 1024 * 1024;
 /** Output that one answer can hold; more is for the streaming service. */
 const execOutputLimitBytes = 64 * 1024 * 1024;
 
-async function exec({ sandbox, request, response, signal }: GatewayCall): Promise<void> {
+async function exec({ access, request, response, signal }: GatewayCall): Promise<void> {
   const body = parseExec((await collectLimited(request, execRequestLimitBytes)).toString('utf8'));
   const timeoutS = body.timeout ?? defaultExecTimeoutS;
-  const stream = await requireGuest(sandbox).exec(
+  const stream = await access.exec(
     {
       argv: ['/bin/bash', '-c', body.command],
       shellFallback: true,
@@ -39,6 +42,7 @@ async function exec({ sandbox, request, response, signal }: GatewayCall): Promis
       ...(body.env ? { env: body.env } : {}),
       ...(body.user ? { user: body.user } : {}),
     },
+    body.view,
     signal,
   );
   const output = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
@@ -152,11 +156,14 @@ async function stat({ sandbox, response, query }: GatewayCall): Promise<void> {
   sendJson(response, await requireGuest(sandbox).stat(requirePath(query)));
 }
 
-async function confirmReceived({ sandbox, request, response, query }: GatewayCall): Promise<void> {
+async function confirmReceived({ sandbox, access, request, response, query }: GatewayCall): Promise<void> {
   request.resume();
   const session = query.get('session');
   if (!session) throw new GatewayError(422, 'bad_request', 'session: is missing.');
-  await requireGuest(sandbox).confirmReceived(session, parseAttachment(query.toString()));
+  await requireGuest(sandbox).confirmReceived(
+    await access.requireExec(session),
+    parseAttachment(query.toString()),
+  );
   sendJson(response, {});
 }
 

@@ -22,6 +22,11 @@ export class GuestUnreachableError extends Error {
   override name = 'GuestUnreachableError';
 }
 
+/** Its guest has rebooted: what ran in it is gone, and it is there again in a moment. */
+export class GuestRebootedError extends GuestUnreachableError {
+  override name = 'GuestRebootedError';
+}
+
 /** One guest's connection. */
 export class GuestChannel {
   #session: http2.ClientHttp2Session | undefined;
@@ -46,14 +51,19 @@ export class GuestChannel {
     return this.#connecting;
   }
 
-  /** Closes both sockets; open streams fail. The guest keeps its sessions. */
-  close(): void {
+  /** Closes both sockets; open streams fail, with `reason` if there is one. The guest keeps its sessions. */
+  close(reason?: GuestUnreachableError): void {
     this.#closed = true;
+    this.#dropConnection(reason);
+  }
+
+  /** The same, but the next use connects again. */
+  disconnect(): void {
     this.#dropConnection();
   }
 
-  #dropConnection(): void {
-    this.#session?.destroy();
+  #dropConnection(reason?: GuestUnreachableError): void {
+    this.#session?.destroy(reason);
     this.#session = undefined;
     for (const socket of this.#sockets) socket.destroy();
     this.#sockets = [];

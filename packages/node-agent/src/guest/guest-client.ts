@@ -14,9 +14,11 @@ import {
   type GuestHealth,
   type GuestInit,
   type GuestInitResult,
+  type GuestView,
+  type GuestViewMade,
 } from '@sandlot/protocol';
 import type { GuestPorts } from '@sandlot/vmm';
-import { GuestChannel, GuestUnreachableError } from './channel.js';
+import { GuestChannel, GuestRebootedError, GuestUnreachableError } from './channel.js';
 import { collect } from './collect.js';
 import { ExecStream } from './exec-stream.js';
 import { encodeFrame } from './frames.js';
@@ -44,6 +46,8 @@ export interface GuestFile {
 
 /** How long a small call may take, ms. A guest under load on a software-emulated CPU is slow, not dead. */
 const callTimeoutMs = 30_000;
+/** How long the making of a view may take, ms: modules are loaded, a network is made. */
+const viewTimeoutMs = 120_000;
 /** Largest JSON answer that is read, bytes. */
 const answerLimitBytes = 16 * 1024 * 1024;
 
@@ -66,8 +70,14 @@ export class GuestClient {
     await this.channel.session(deadlineMs, signal);
   }
 
-  close(): void {
-    this.channel.close();
+  /** For good. Calls that wait for an answer fail, with `reason` if there is one. */
+  close(reason?: GuestUnreachableError): void {
+    this.channel.close(reason);
+  }
+
+  /** The next call connects again. */
+  disconnect(): void {
+    this.channel.disconnect();
   }
 
   health(signal?: AbortSignal): Promise<GuestHealth> {
@@ -84,6 +94,11 @@ export class GuestClient {
 
   startCommand(spec: ExecStart): Promise<{ pid: number }> {
     return this.#json('POST', '/start-command', spec);
+  }
+
+  /** Makes a view before its first command needs it. Throws {@link GuestCallError} 400 for a path that does not exist. */
+  makeView(view: GuestView, signal?: AbortSignal): Promise<GuestViewMade> {
+    return this.#json('POST', '/views', view, signal, viewTimeoutMs);
   }
 
   /** Starts a command; its stream carries everything else. */
@@ -110,14 +125,6 @@ export class GuestClient {
 
   listExecs(): Promise<{ sessions: ExecInfo[] }> {
     return this.#json('GET', '/exec');
-  }
-
-  /** The session that has this pid now, running or retained. */
-  async findExecByPid(pid: number): Promise<ExecInfo | undefined> {
-    const { sessions } = await this.listExecs();
-    return (
-      sessions.find((info) => info.pid === pid && !info.end) ?? sessions.find((info) => info.pid === pid)
-    );
   }
 
   async sendInput(
@@ -252,7 +259,7 @@ export class GuestClient {
       };
       const onError = (cause: Error) =>
         settle(
-          cause.name === 'AbortError'
+          cause.name === 'AbortError' || cause instanceof GuestRebootedError
             ? cause
             : new GuestUnreachableError('the connection to the guest broke', { cause }),
         );

@@ -1,7 +1,9 @@
 /** From how a machine or a start ended to what the user is told. Pure. Used by `sandbox.ts`. */
 import { ImageError } from '@sandlot/images';
-import type { EndReason } from '@sandlot/protocol';
+import type { EndReason, NodeSandboxSpec } from '@sandlot/protocol';
 import { type MachineEnd, MachineEndedError } from '@sandlot/vmm';
+import { GuestCallError } from '../guest/guest-client.js';
+import { ViewRefusedError } from './view-refused.js';
 
 /** A reason and its sentence. */
 export interface EndCause {
@@ -20,7 +22,7 @@ export function causeOfMachineEnd(end: MachineEnd): EndCause {
     case 'guest-shutdown':
       return {
         reason: 'GUEST_SHUTDOWN',
-        message: 'The sandbox shut itself down (poweroff, reboot or halt was run inside).',
+        message: `The sandbox shut itself down from inside: ${end.detail}.`,
       };
     case 'guest-panic':
       if (memoryPanic.test(end.detail))
@@ -63,11 +65,30 @@ const pullCodes = new Set([
 /** Why a start of a sandbox with this image failed. */
 export function causeOfStartError(error: unknown, image: string): EndCause {
   if (error instanceof MachineEndedError) return causeOfMachineEnd(error.end);
+  if (error instanceof GuestCallError && error.code === 'ENOINIT')
+    return {
+      reason: 'INIT_NOT_FOUND',
+      message: `The image ${image} cannot be started with an init of its own: ${error.message}. Use an image that has one (Debian: package systemd-sysv), or create the sandbox without init.`,
+    };
   const message = error instanceof Error ? error.message : String(error);
+  if (error instanceof ViewRefusedError) return { reason: 'VIEW_INVALID', message };
   if (!(error instanceof ImageError))
     return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };
   // The store speaks of layers and registries; the user knows the image.
   const named = message.includes(image) ? message : `The image ${image} cannot be used: ${message}`;
   if (error.code === 'no-space') return { reason: 'START_FAILED', message: named };
   return { reason: pullCodes.has(error.code) ? 'IMAGE_PULL_FAILED' : 'IMAGE_INVALID', message: named };
+}
+
+/** Whether a sandbox that ended so has failed. */
+export function isFailure(reason: EndReason): boolean {
+  return !['DELETED', 'TIMEOUT', 'IDLE_TIMEOUT', 'GUEST_SHUTDOWN'].includes(reason);
+}
+
+/** Why a sandbox is ended by its own limits. */
+export function timeoutCause(reason: 'TIMEOUT' | 'IDLE_TIMEOUT', spec: NodeSandboxSpec): EndCause {
+  if (reason === 'TIMEOUT')
+    return { reason, message: 'The sandbox reached the end of its lifetime (timeout_minutes).' };
+  const minutes = Math.round((spec.idleTimeoutMs ?? 0) / 60_000);
+  return { reason, message: `The sandbox was not used for ${minutes} minutes (idle_timeout_minutes).` };
 }

@@ -4,7 +4,7 @@
  */
 import { lstat, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
+import type { GuestInit, NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import type { MachineHandle } from '@sandlot/vmm';
 import type { NetworkHandle } from '../network/network.js';
 
@@ -22,6 +22,22 @@ export interface SandboxRecord {
   shell?: string;
   /** The start command runs and its output is to be followed. */
   startCommandRuns?: boolean;
+  /** Sessions that were started in another view than the default one. */
+  sessionsElsewhere?: string[];
+  /** What its machine is made of; set with the first one. */
+  boot?: BootFacts;
+  /** Its guest has asked for a reboot: whatever machine is named here is the old one, or not ready. */
+  rebooting?: boolean;
+}
+
+/** What every machine of the sandbox is made of, the first and those after a reboot. */
+export interface BootFacts {
+  /** The image's root file system, held. */
+  rootfsPath: string;
+  diskBytes: number;
+  /** The file system ends before its device. */
+  mustGrow: boolean;
+  image: GuestInit['image'];
 }
 
 /**

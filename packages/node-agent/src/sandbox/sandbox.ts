@@ -2,20 +2,34 @@
  * One sandbox on this node, from acceptance to its end. Owned by `Sandboxes`.
  *
  * States: pending (waiting for its image) -> starting -> running -> stopping -> stopped | failed.
+ * While running its guest may reboot: a new machine then goes on with the disk and network of the old one.
  * A delete or a timeout wins over everything: it aborts a start, waits for it to settle, and undoes
  * what it made. Only this class writes the sandbox's record; a change that names a machine or a
  * network is on disk before the next step. If we die at any moment, `adopt` takes over from it.
  */
 import { rm } from 'node:fs/promises';
-import type { EndReason, NodeSandboxSpec, SandboxReport, StartStage } from '@sandlot/protocol';
+import { endings, type NodeSandboxSpec, type SandboxReport, type StartStage } from '@sandlot/protocol';
 import type { Machine, MachineEnd } from '@sandlot/vmm';
 import type { Logger } from 'pino';
+import { GuestRebootedError } from '../guest/channel.js';
 import { GuestClient } from '../guest/guest-client.js';
+import type { SandboxNetwork } from '../network/network.js';
 import { Activity } from './activity.js';
-import { causeOfMachineEnd, causeOfStartError, type EndCause } from './end-reasons.js';
+import { bootMachine } from './boot-machine.js';
+import {
+  causeOfMachineEnd,
+  causeOfStartError,
+  type EndCause,
+  isFailure,
+  timeoutCause,
+} from './end-reasons.js';
+import { ExecViews } from './exec-views.js';
+import { firstPrograms } from './init-program.js';
+import { RebootLimit } from './reboot-limit.js';
 import type { SandboxRecord } from './record.js';
 import { readStartLog, StartLog } from './start-log.js';
-import { type StartedParts, type StartParts, type StartProgress, startSandbox } from './start-steps.js';
+import { type StartedParts, type StartParts, type StartProgress, untilAborted } from './start-parts.js';
+import { startSandbox } from './start-steps.js';
 import { Timeouts } from './timeouts.js';
 import { UndoStack } from './undo-stack.js';
 
@@ -26,15 +40,20 @@ const logTailBytes = 64 * 1024;
 /** One sandbox. */
 export class Sandbox {
   readonly activity: Activity;
+  /** Which of its execs act in its default view. */
+  readonly views: ExecViews;
   readonly #abort = new AbortController();
   readonly #undo = new UndoStack();
+  /** Of what belongs to the present machine alone. */
+  readonly #machineUndo = new UndoStack();
+  readonly #reboots = new RebootLimit();
   readonly #log: Logger;
   #started: StartedParts | undefined;
   #starting: Promise<void> = Promise.resolve();
   #ending: Promise<void> | undefined;
   #timeouts: Timeouts | undefined;
   #startLog: StartLog | undefined;
-  /** From the beginning of a start to its end here; not for what an earlier node agent began. */
+  /** From the beginning of a start, or of a reboot, to its end here; not for what an earlier node agent began. */
   #atWork = false;
   #detached = false;
   #saving: Promise<void> = Promise.resolve();
@@ -47,6 +66,14 @@ export class Sandbox {
   ) {
     this.activity = new Activity(record.report.lastActivityUnixMs);
     this.#log = log.child({ sandbox: record.spec.sandboxId });
+    this.views = new ExecViews(
+      record.sessionsElsewhere ?? [],
+      async (sessionsElsewhere) => {
+        record.sessionsElsewhere = sessionsElsewhere;
+        await this.#save();
+      },
+      async () => (await this.guest?.listExecs()) ?? { sessions: [] },
+    );
   }
 
   get id(): string {
@@ -69,6 +96,11 @@ export class Sandbox {
   /** The guest, while the sandbox runs. */
   get guest(): GuestClient | undefined {
     return this.record.report.state === 'running' ? this.#started?.guest : undefined;
+  }
+
+  /** It runs, and its guest is not there for a moment. */
+  get isRebooting(): boolean {
+    return this.record.report.state === 'running' && this.record.rebooting === true;
   }
 
   /** Shell that the image has: `/bin/bash`, `/bin/sh` or "". */
@@ -102,17 +134,25 @@ export class Sandbox {
       rm(this.parts.records.machineFolderOf(this.id), { recursive: true, force: true }),
     );
     const found = await this.parts.driver.adopt(handle);
-    if (!('ports' in found)) return this.#finish(causeOfMachineEnd(found));
-    this.#undo.push('machine', () => found.end());
-    this.#undo.push('cpu limit', () => this.parts.cpuLimits.remove(this.id));
+    const isAlive = 'ports' in found;
+    // Of a reboot that was under way the machine may be the old one, or a new one that is not ready.
+    if (!isAlive && !this.record.rebooting) return this.#finish(causeOfMachineEnd(found));
+    if (isAlive) this.#machineUndo.push('machine', () => found.end());
+    this.#machineUndo.push('cpu limit', () => this.parts.cpuLimits.remove(this.id));
     if (!network) {
       return this.#finish({
         reason: 'MACHINE_ENDED',
         message: 'The network of the sandbox was removed while the node agent was away.',
       });
     }
+    if (!isAlive || this.record.rebooting) {
+      this.#atWork = true;
+      this.#limitTime();
+      this.#starting = this.#reboot(network);
+      return;
+    }
     const guest = new GuestClient(found.ports);
-    this.#undo.push('guest connection', async () => guest.close());
+    this.#machineUndo.push('guest connection', async () => guest.close());
     this.#run({ machine: found, network, guest });
   }
 
@@ -128,6 +168,7 @@ export class Sandbox {
     delete this.record.machine;
     delete this.record.network;
     delete this.record.startCommandRuns;
+    delete this.record.boot;
   }
 
   /** Ends it, whatever it is doing. Resolves when nothing is left of it but its record. Idempotent. */
@@ -168,7 +209,7 @@ export class Sandbox {
         this.spec,
         this.parts,
         this.#progress(),
-        this.#undo,
+        { sandbox: this.#undo, machine: this.#machineUndo },
         this.#abort.signal,
       );
       this.#abort.signal.throwIfAborted();
@@ -179,8 +220,7 @@ export class Sandbox {
       // Ended by a delete, or let go of: the next start of the node begins it again from its record.
       if (this.#abort.signal.aborted || this.#detached) return;
       this.#log.warn({ err: error }, 'start failed');
-      this.#ending ??= this.#finish(causeOfStartError(error, this.record.spec.image), 'failed');
-      await this.#ending;
+      await this.#finishAs(causeOfStartError(error, this.record.spec.image));
     }
   }
 
@@ -212,21 +252,88 @@ export class Sandbox {
     };
   }
 
+  /** What was said and measured at the start stands. */
+  #rebootProgress(): StartProgress {
+    return { ...this.#progress(), stage: () => {}, timing: () => {}, warn: () => {} };
+  }
+
   #run(started: StartedParts): void {
     this.#started = started;
     const { machine, guest } = started;
-    void machine.ended.then((end) => this.#onMachineEnded(end));
+    void machine.ended.then((end) => this.#onMachineEnded(machine, end));
     machine.onGuestPortClosed(() => void this.#onAgentGone(machine));
+    machine.onGuestReset(() => this.#onGuestReset(started));
     delete this.record.report.stage;
     this.#change({ state: 'running', egressGeneration: this.spec.egress.generation });
     this.activity.touch();
-    this.#timeouts = new Timeouts(
+    this.#limitTime();
+    if (this.record.startCommandRuns) this.#followStartCommand(guest);
+  }
+
+  #limitTime(): void {
+    this.#timeouts ??= new Timeouts(
       { deadlineUnixMs: this.spec.deadlineUnixMs, idleTimeoutMs: this.spec.idleTimeoutMs },
       this.activity,
-      async () => (await guest.listExecs()).sessions.some((info) => info.session && !info.end),
+      async () => {
+        const { guest } = this;
+        if (!guest) return true;
+        return (await guest.listExecs()).sessions.some((info) => info.session && !info.end);
+      },
       (reason) => void this.end(timeoutCause(reason, this.spec)),
     );
-    if (this.record.startCommandRuns) this.#followStartCommand(guest);
+  }
+
+  #onGuestReset({ machine, network }: StartedParts): void {
+    if (this.#detached || this.#ending || this.#started?.machine !== machine) return;
+    this.#started.guest.close(
+      new GuestRebootedError('The sandbox rebooted, and what ran in it ended. Its disk is as it was.'),
+    );
+    this.#started = undefined;
+    this.#atWork = true;
+    this.#starting = this.#reboot(network);
+  }
+
+  /** A new machine goes on with the disk that the old one has left. */
+  async #reboot(network: SandboxNetwork): Promise<void> {
+    const startedMs = performance.now();
+    const { signal } = this.#abort;
+    try {
+      this.#startLog?.close();
+      this.record.rebooting = true;
+      delete this.record.startCommandRuns;
+      delete this.record.report.exitCode;
+      this.#change({});
+      // On disk before the old machine goes: from then on nothing else says that it was a reboot.
+      await this.#save();
+      await this.#undoAll(this.#machineUndo);
+      signal.throwIfAborted();
+      if (!this.#reboots.admit(Date.now()))
+        return await this.#finishAs({ reason: 'REBOOT_LOOP', message: endings.REBOOT_LOOP.message });
+      const { boot: facts } = this.record;
+      if (!facts) throw new Error('its record was written by a version that could not reboot sandboxes');
+      const shape = { vcpus: this.spec.vcpus, memoryMiB: this.spec.memoryMiB };
+      const template = await untilAborted(this.parts.templates.get(shape), signal);
+      const order = { spec: this.spec, facts, template, network, rebooted: true };
+      const started = await this.parts.restores.run(signal, () =>
+        bootMachine(order, this.parts, this.#rebootProgress(), this.#machineUndo, signal),
+      );
+      signal.throwIfAborted();
+      delete this.record.rebooting;
+      this.#run(started);
+      this.#log.info({ ms: Math.round(performance.now() - startedMs) }, 'rebooted');
+      await this.#save();
+    } catch (error) {
+      // As in a start: ended by a delete, or let go of, to be taken up again from the record.
+      if (signal.aborted || this.#detached) return;
+      this.#log.warn({ err: error }, 'reboot failed');
+      const cause = causeOfStartError(error, this.spec.image);
+      await this.#finishAs({ ...cause, message: `The sandbox could not be rebooted: ${cause.message}` });
+    }
+  }
+
+  async #finishAs(cause: EndCause): Promise<void> {
+    this.#ending ??= this.#finish(cause, 'failed');
+    await this.#ending;
   }
 
   #followStartCommand(guest: GuestClient): void {
@@ -239,18 +346,20 @@ export class Sandbox {
     void this.#startLog.follow();
   }
 
-  /** PID 1 of the guest is gone, so its kernel panics; a machine that hangs instead is ended. */
+  /** As process 1 of the guest its death is a panic; a machine that hangs instead is ended. Beside an init nobody is left to talk to. */
   async #onAgentGone(machine: Machine): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, deadAgentGraceMs));
-    if (this.#detached || this.#ending) return;
+    if (this.#detached || this.#ending || this.#started?.machine !== machine) return;
+    if (this.record.boot && firstPrograms(this.spec, this.record.boot.image).init.length > 0)
+      return this.end({ reason: 'AGENT_KILLED', message: endings.AGENT_KILLED.message });
     await this.end({
       reason: 'GUEST_PANIC',
       message: `The guest agent of the sandbox died. Last lines of its console: ${await machine.readSerialTail(500).catch(() => '')}`,
     });
   }
 
-  #onMachineEnded(end: MachineEnd): void {
-    if (this.#detached || this.#ending) return;
+  #onMachineEnded(machine: Machine, end: MachineEnd): void {
+    if (this.#detached || this.#ending || this.#started?.machine !== machine) return;
     this.#log.info({ end }, 'machine ended');
     this.#ending = this.#finish(causeOfMachineEnd(end));
   }
@@ -266,13 +375,13 @@ export class Sandbox {
     this.#timeouts?.close();
     this.#startLog?.close();
     const lastActivityUnixMs = this.activity.lastUnixMs;
-    for (const { name, error } of await this.#undo.run()) {
-      this.#log.error({ err: error, step: name }, 'undoing a step failed; reconciling will try again');
-    }
+    await this.#undoAll(this.#machineUndo);
+    await this.#undoAll(this.#undo);
     this.#started = undefined;
     this.#atWork = false;
     delete this.record.machine;
     delete this.record.network;
+    delete this.record.rebooting;
     delete this.record.report.stage;
     delete this.record.report.imageBuildId;
     const failed = state === 'failed' || isFailure(cause.reason);
@@ -290,6 +399,12 @@ export class Sandbox {
     );
   }
 
+  async #undoAll(stack: UndoStack): Promise<void> {
+    for (const { name, error } of await stack.run()) {
+      this.#log.error({ err: error, step: name }, 'undoing a step failed; reconciling will try again');
+    }
+  }
+
   #change(change: Partial<SandboxReport>): void {
     Object.assign(this.record.report, change);
     this.publish(this.report);
@@ -302,15 +417,4 @@ export class Sandbox {
     this.#saving = this.#saving.then(write, write);
     return this.#saving;
   }
-}
-
-function isFailure(reason: EndReason): boolean {
-  return !['DELETED', 'TIMEOUT', 'IDLE_TIMEOUT', 'GUEST_SHUTDOWN'].includes(reason);
-}
-
-function timeoutCause(reason: 'TIMEOUT' | 'IDLE_TIMEOUT', spec: NodeSandboxSpec): EndCause {
-  if (reason === 'TIMEOUT')
-    return { reason, message: 'The sandbox reached the end of its lifetime (timeout_minutes).' };
-  const minutes = Math.round((spec.idleTimeoutMs ?? 0) / 60_000);
-  return { reason, message: `The sandbox was not used for ${minutes} minutes (idle_timeout_minutes).` };
 }

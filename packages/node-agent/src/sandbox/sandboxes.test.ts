@@ -7,7 +7,7 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { RecordFolder } from './record.js';
 import { Sandboxes } from './sandboxes.js';
-import type { StartParts } from './start-steps.js';
+import type { StartParts } from './start-parts.js';
 
 let root: string;
 beforeEach(() => {

@@ -9,7 +9,7 @@ import type { Logger } from 'pino';
 import type { FoundRecords, SandboxRecord } from './record.js';
 import { ReportHub } from './report-hub.js';
 import { Sandbox } from './sandbox.js';
-import type { StartParts } from './start-steps.js';
+import type { StartParts } from './start-parts.js';
 import { killStrayMachines } from './stray-machines.js';
 
 /** A request that cannot be met because of what this node already knows of the sandbox. */

@@ -4,7 +4,8 @@
  * run one start fast. Used by `exec/start.ts` and by the process object.
  */
 import { AuthenticationError, type SandlotError } from '../errors.js';
-import type { GatewayAccess, GatewayEntry } from '../gateway-access.js';
+import type { GatewayEntry } from '../gateway-access.js';
+import type { CallOptions } from '../http/api-client.js';
 import type { Transport } from '../http/transport.js';
 import type { ServiceClient } from './service-client.js';
 
@@ -27,12 +28,19 @@ export interface AuthorizedClient {
   entry: GatewayEntry;
 }
 
+/** Where tokens come from: `GatewayAccess`, or the one that an agent has. */
+export interface TokenSource {
+  get(sandboxId: string, options?: CallOptions): Promise<GatewayEntry>;
+  /** A token was refused. */
+  drop(sandboxId: string, refused?: GatewayEntry): void;
+}
+
 /** The service of one sandbox. */
 export class CommandChannel {
   constructor(
     readonly sandboxId: string,
     readonly modules: ExecModules,
-    private readonly access: GatewayAccess,
+    private readonly access: TokenSource,
     private readonly transport: Transport,
     private readonly userAgent: string,
   ) {}

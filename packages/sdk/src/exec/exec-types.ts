@@ -1,4 +1,5 @@
 /** What an exec takes and gives. */
+import type { View } from '../views.js';
 
 /** Names of signals that can be sent. */
 export type SignalName = 'SIGHUP' | 'SIGINT' | 'SIGQUIT' | 'SIGKILL' | 'SIGUSR1' | 'SIGUSR2' | 'SIGTERM';
@@ -18,6 +19,8 @@ export interface ExecOptions {
   stdin?: true | string | Uint8Array | AsyncIterable<Uint8Array> | undefined;
   /** Run on a terminal of this size. stdout and stderr are then one stream, `pty`. */
   pty?: { cols: number; rows: number } | undefined;
+  /** What it sees of the machine, in place of the default view of the sandbox; `{ strength: 'none' }` is outside of any. */
+  view?: View | undefined;
   /** The whole process tree is ended after this; the result then says `timedOut`. */
   timeoutMs?: number | undefined;
   /**

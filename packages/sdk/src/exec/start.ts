@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { ConflictError, NotFoundError, SandlotError } from '../errors.js';
 import { joinChunks } from '../http/read-limited.js';
+import type { View } from '../views.js';
 import type { CommandChannel } from './command-channel.js';
 import { openStream, type WhyNotRunning } from './event-stream.js';
 import type { ExecOptions, RunOptions, RunResult } from './exec-types.js';
@@ -32,6 +33,7 @@ export async function startProcess(
     stdin: options.stdin !== undefined,
     ...(options.pty ? { pty: { size: options.pty } } : {}),
     ...(session === undefined ? {} : { sessionUuid: session }),
+    ...(options.view ? { view: messageOf(options.view) } : {}),
   };
   // Before the request goes out: the server's clock starts when it comes in.
   const deadline = options.timeoutMs === undefined ? undefined : performance.now() + options.timeoutMs;
@@ -60,6 +62,17 @@ export async function startProcess(
   });
   if (options.stdin !== undefined && options.stdin !== true) void feed(process, options.stdin);
   return process;
+}
+
+/** A view as the service has it. */
+function messageOf({ hide = [], readonly = [], strength, privateTmp, network }: View) {
+  return {
+    hide: [...hide],
+    readonly: [...readonly],
+    ...(strength === undefined ? {} : { strength }),
+    ...(privateTmp === undefined ? {} : { privateTmp }),
+    ...(network === undefined ? {} : { network }),
+  };
 }
 
 /** Attaches to a session that was started before. */

@@ -1,5 +1,6 @@
 /** Pure: a {@link CreateSandbox} in the form of `POST /sandbox`. */
 import { randomUUID } from 'node:crypto';
+import { wireView } from '../views.js';
 import type { CreateSandbox } from './sandbox-types.js';
 
 /** The body; absent fields are left out so that the server's defaults hold. */
@@ -8,6 +9,7 @@ export function createBody(create: CreateSandbox): Record<string, unknown> {
     name: create.name ?? defaultName(create.image),
     docker_image: create.image,
     ...startCommand(create.startCommand),
+    init: create.init,
     cpu_cores: create.cpu,
     memory_gb: create.memoryGiB,
     disk_size_gb: create.diskGiB,
@@ -19,6 +21,7 @@ export function createBody(create: CreateSandbox): Record<string, unknown> {
     team_id: create.teamId,
     network_allowlist: create.networkAllowlist,
     network_denylist: create.networkDenylist,
+    view: create.view && wireView(create.view),
     idempotency_key: create.idempotencyKey ?? randomUUID().replaceAll('-', ''),
   };
   return Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined));

@@ -1,5 +1,6 @@
 /** Sandboxes as the API shows them and as a create asks for them. */
 import type { Sandbox as WireSandbox } from '@sandlot/protocol';
+import type { View } from '../views.js';
 
 /** State of a sandbox. */
 export type SandboxStatus = WireSandbox['status'];
@@ -30,10 +31,14 @@ export interface CreateSandbox {
   idleTimeoutMinutes?: number | undefined;
   /** argv, a line for `/bin/sh -c`, or the image's ENTRYPOINT and CMD. Absent: nothing is started. */
   startCommand?: readonly string[] | string | { entrypoint: true } | undefined;
+  /** The image's own init (systemd, say) becomes process 1; a start command that is an init means the same. */
+  init?: boolean | undefined;
   teamId?: string | undefined;
   /** Names and addresses that may be reached; not together with `networkDenylist`. */
   networkAllowlist?: readonly string[] | undefined;
   networkDenylist?: readonly string[] | undefined;
+  /** The view of every command that names none; the start command acts outside of it. Absent: none. */
+  view?: View | undefined;
   /** Two creates with the same key make one sandbox; made up when absent. */
   idempotencyKey?: string | undefined;
 }

@@ -104,6 +104,9 @@ export class FakeMachine implements Machine {
     this.#portListeners.add(listener);
   }
 
+  /** A process has no power to cut: it never does. */
+  onGuestReset(): void {}
+
   async end(): Promise<void> {
     if (this.#detached) throw new Error('this machine was detached; adopt it to end it');
     if (!this.#gone) {

@@ -1,6 +1,7 @@
 /**
  * Finds a machine again after our own restart, by its handle. Called by the QEMU driver. It starts
- * nothing; a QEMU whose guest had stopped meanwhile is asked why and ended.
+ * nothing; a QEMU whose guest had stopped meanwhile is asked why, and
+ * ended unless it waits for a reboot.
  */
 import type { Machine, MachineEnd, MachineHandle } from '../driver.js';
 import { explainEnd } from '../machine-end.js';
@@ -46,8 +47,8 @@ export async function adoptMachine(handle: MachineHandle, oomWatch: OomWatch): P
     ]);
     if (status.status === 'shutdown') {
       // Powered off or rebooted: which of the two was in an event that nobody heard.
-      machine.noteGuestStopped('guest-shutdown');
-      return await machine.ended;
+      await machine.noteGuestStoppedUnseen();
+      return machine.waitsForReboot ? machine : await machine.ended;
     }
     if (status.status === 'guest-panicked') {
       machine.noteGuestStopped('guest-panic');

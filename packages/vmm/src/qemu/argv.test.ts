@@ -75,6 +75,7 @@ describe('buildQemuArgv', () => {
       share: false,
       readonly: true,
       rom: 'off',
+      reserve: false,
       size: 512 * 1024 * 1024,
     });
   });

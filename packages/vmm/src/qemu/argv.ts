@@ -31,6 +31,8 @@ export interface QemuMachineSpec {
   networkRestricted: boolean;
   tapName?: string;
   memoryPath: string;
+  /** The host promises no more memory than it has, whatever we ask. */
+  strictMemory?: boolean;
   modulesPath: string;
   sockets: { qmp: string; ctl: string; data: string };
   role:
@@ -87,12 +89,14 @@ export function buildQemuArgv(spec: QemuMachineSpec): string[] {
  * The guest kernel's command line. Without `tsc_early_khz` the emulated microvm, which has no other
  * clock to calibrate against, can hang at boot; without `tsc=reliable` its clock has 4 ms steps.
  * An emulated processor does not speculate: the kernel's mitigations would only cost time.
- * `sandlot.net=1` asks the agent to configure the network before the template is saved.
+ * `sandlot.net=1` asks the agent to configure the network before the template is saved. The last one is a program that
+ * the kernel would run as the machine's root when something executes /sbin/init: from a path where nobody can put one
+ * (docs/views.md).
  */
 export function kernelCommandLine(acceleration: Acceleration): string {
   const clock =
     acceleration.kind === 'tcg' ? ` tsc_early_khz=${acceleration.tscKhz} tsc=reliable mitigations=off` : '';
-  return `console=ttyS0 quiet panic=-1 reboot=t${clock} sandlot.net=1`;
+  return `console=ttyS0 quiet panic=-1 reboot=t${clock} sandlot.net=1 TOMOYO_loader=/dev/null/none`;
 }
 
 /**
@@ -115,6 +119,9 @@ function memoryBackend(spec: QemuMachineSpec): Record<string, unknown> {
     'mem-path': spec.memoryPath,
     // Private and read-only at restore: one file serves every machine, and none can write to it.
     ...(spec.role.kind === 'template' ? { share: true } : { share: false, readonly: true, rom: 'off' }),
+    // How much may be promised is decided when room is booked. By default the kernel refuses a machine that is larger
+    // than the host, although it never uses as much; QEMU refuses this where the kernel would not listen.
+    ...(spec.role.kind === 'template' || spec.strictMemory ? {} : { reserve: false }),
   };
 }
 

@@ -12,5 +12,7 @@ export interface QemuContext {
   reason: string;
   /** Group of /dev/kvm, where KVM is used and the device is open to its group only. */
   kvmGid: number | undefined;
+  /** The host's kernel never promises more memory than it has (vm.overcommit_memory is 2). */
+  strictMemory: boolean;
   fingerprint: string;
 }

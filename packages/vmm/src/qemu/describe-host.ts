@@ -36,6 +36,7 @@ export async function describeHost(options: QemuDriverOptions): Promise<QemuCont
     acceleration,
     reason,
     kvmGid: acceleration.kind === 'kvm' ? await readKvmGroup() : undefined,
+    strictMemory: (await readFile('/proc/sys/vm/overcommit_memory', 'utf8').catch(() => '')).trim() === '2',
     fingerprint: fingerprintOf(
       version,
       assets,

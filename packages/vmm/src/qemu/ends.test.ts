@@ -8,11 +8,13 @@ import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { callGuest } from '../conformance/ping-guest.js';
 import type { Machine, Template, VmmDriver } from '../driver.js';
 import { createQemuDriver } from './qemu-driver.js';
+import { QmpClient } from './qmp-client.js';
 
 const checkout = fileURLToPath(new URL('../../../../', import.meta.url));
 const assets = process.env['SANDLOT_TEST_GUEST'] ?? join(checkout, '.cache/guest');
@@ -64,10 +66,11 @@ describe.skipIf(missing)(`a guest${missing ? ` (${missing})` : ''}`, () => {
     });
   }
 
-  async function start(): Promise<Machine> {
-    const folder = join(root, `m${++count}`);
-    await mkdir(folder);
-    const disk = { backingPath: join(root, 'rootfs'), sizeBytes: diskBytes };
+  async function start(rebootOf?: Machine): Promise<Machine> {
+    const folder = rebootOf?.handle.folder ?? join(root, `m${++count}`);
+    await mkdir(folder, { recursive: true });
+    const kept = rebootOf !== undefined;
+    const disk = { backingPath: join(root, 'rootfs'), sizeBytes: diskBytes, kept };
     const started = await driver.restore({ id: `m${count}`, folder, template, disk, network }, never);
     machine = started;
     const init = await callGuest(
@@ -85,6 +88,7 @@ describe.skipIf(missing)(`a guest${missing ? ` (${missing})` : ''}`, () => {
         env: {},
         secrets: {},
         growRoot: true,
+        rebooted: kept,
       }),
     );
     expect(init, init.body).toMatchObject({ status: 200 });
@@ -92,18 +96,17 @@ describe.skipIf(missing)(`a guest${missing ? ` (${missing})` : ''}`, () => {
   }
 
   /** Runs the one program there is; resolves with its output unless the guest ends under it. */
-  async function run(on: Machine, argument: string): Promise<string> {
+  async function run(on: Machine, argument: string, signal?: AbortSignal): Promise<string> {
     const spec = Buffer.from(JSON.stringify({ argv: ['/bin/end-guest', argument] }));
     const head = Buffer.alloc(5);
     head.writeUInt32BE(spec.length, 1);
-    return (await callGuest(on.ports, 'POST', '/exec', Buffer.concat([head, spec]))).body;
+    return (await callGuest(on.ports, 'POST', '/exec', Buffer.concat([head, spec]), signal)).body;
   }
 
   const test = (title: string, body: () => Promise<void>): void => it(title, body, 60_000);
 
   for (const [how, cause, detail] of [
     ['poweroff', 'guest-shutdown', /powered itself off/],
-    ['reboot', 'guest-shutdown', /rebooted/],
     ['panic', 'guest-panic', /^Kernel panic - not syncing: sysrq/],
   ] as const) {
     test(`that ends by ${how} ends as ${cause}`, async () => {
@@ -117,6 +120,54 @@ describe.skipIf(missing)(`a guest${missing ? ` (${missing})` : ''}`, () => {
       await started.end();
       expect((await started.ended).cause).toBe(cause);
     });
+  }
+
+  for (const watched of [true, false]) {
+    test(`that reboots ${watched ? '' : 'while nobody watches '}goes on with its disk`, async () => {
+      let old = await start();
+      const wrote = await callGuest(old.ports, 'PUT', '/files?path=/kept', Buffer.from('yes'));
+      expect(wrote.status, wrote.body).toBe(200);
+      if (!watched) old.detach();
+      let asked = watched ? new Promise<void>((resolve) => old.onGuestReset(resolve)) : undefined;
+      const { pid } = old.handle;
+      // It is repeated until it is answered, and must not be said to the next machine.
+      const said = new AbortController();
+      void run(old, 'reboot', said.signal).catch(() => {});
+      if (!watched) {
+        await untilStopped(join(old.handle.folder, 'qmp.sock'));
+        const found = await driver.adopt(old.handle);
+        if (!('handle' in found)) throw new Error(`ended: ${found.cause}`);
+        machine = old = found;
+        asked = new Promise((resolve) => found.onGuestReset(resolve));
+      }
+      await asked;
+      said.abort();
+      await old.end();
+      expect((await old.ended).cause).toBe('requested');
+      const again = await start(old);
+      expect(again.handle.pid).not.toBe(pid);
+      expect((await callGuest(again.ports, 'GET', '/files?path=/kept')).body).toBe('yes');
+    });
+  }
+
+  test('that powers off while nobody watches is found with its cause', async () => {
+    const started = await start();
+    started.detach();
+    void run(started, 'poweroff').catch(() => {});
+    await untilStopped(join(started.handle.folder, 'qmp.sock'));
+    const found = await driver.adopt(started.handle);
+    machine = 'handle' in found ? found : undefined;
+    expect(found).toMatchObject({ cause: 'guest-shutdown' });
+  });
+
+  /** Asks QEMU by itself, because the driver would act on the answer. */
+  async function untilStopped(socket: string): Promise<void> {
+    const qmp = await QmpClient.connect(socket, 10_000);
+    try {
+      while ((await qmp.execute<{ status: string }>('query-status')).status === 'running') await sleep(50);
+    } finally {
+      qmp.close();
+    }
   }
 
   test('that panics while nobody watches is found with its cause', async () => {

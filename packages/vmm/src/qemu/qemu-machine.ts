@@ -1,8 +1,8 @@
 /**
  * One running QEMU machine. Made by a restore or by adoption.
  *
- * States: running -> (guest asked to stop: QEMU stands still, we read why) -> gone. `ended` resolves on
- * entering gone and never before the process is. Detached: we know nothing of it any more.
+ * States: running -> (guest asked to stop: QEMU stands still, we read why) -> gone. A guest that asked for a reboot
+ * stands still until somebody ends it. `ended` resolves on entering gone and never before the process is. Detached: we know nothing of it any more.
  * If we die, the process goes on; `adopt` makes this object anew from the handle.
  */
 import {
@@ -14,7 +14,7 @@ import {
   type MachinePausing,
   type RestoreTimings,
 } from '../driver.js';
-import { explainEnd } from '../machine-end.js';
+import { explainEnd, panicLine } from '../machine-end.js';
 import type { OomWatch } from '../process/oom-watch.js';
 import { isRunning, killProcess, waitUntilGone } from '../process/process-identity.js';
 import { readTail, type VmmProcess } from '../process/vmm-process.js';
@@ -37,6 +37,11 @@ const goneTimeoutMs = 30_000;
 /** How long QEMU may take to hand over what the guest printed, after the guest has stopped. */
 const lastWordsTimeoutMs = 2000;
 
+/** The same, and to write all that the disk's caches hold. */
+const standStillTimeoutMs = 60_000;
+/** Printed by a kernel that powers its machine off (kernel/reboot.c); one that resets it says something else, or nothing. */
+const powerDownLine = /reboot: Power down/;
+
 /** See {@link Machine}. */
 export class QemuMachine implements Machine {
   readonly handle: MachineHandle;
@@ -54,6 +59,8 @@ export class QemuMachine implements Machine {
   #serialTail = Buffer.alloc(0);
   #portClosed = false;
   readonly #portListeners = new Set<() => void>();
+  #resetAsked = false;
+  readonly #resetListeners = new Set<() => void>();
 
   constructor(handle: MachineHandle, parts: QemuMachineParts) {
     this.handle = handle;
@@ -77,6 +84,11 @@ export class QemuMachine implements Machine {
     else this.#portListeners.add(listener);
   }
 
+  /** The guest has asked for a reboot, and the machine stands still. */
+  get waitsForReboot(): boolean {
+    return this.#resetAsked;
+  }
+
   /** The agent's port is closed; called by adoption, which has to ask, and by the event. */
   noteGuestPortClosed(): void {
     if (this.#portClosed || this.#detached) return;
@@ -85,11 +97,28 @@ export class QemuMachine implements Machine {
     this.#portListeners.clear();
   }
 
+  onGuestReset(listener: () => void): void {
+    this.#resetListeners.add(listener);
+    if (this.#resetAsked) queueMicrotask(listener);
+  }
+
   /** The guest has stopped for this reason; called by adoption for a guest that did so unseen, and by the event. */
   noteGuestStopped(reason: string): void {
     if (this.#guestReason !== undefined || this.#detached) return;
+    if (reason === 'guest-reset') {
+      void this.#standStill();
+      return;
+    }
     this.#guestReason = reason;
     void this.#readLastWordsAndKill();
+  }
+
+  /**
+   * The guest has stopped and nobody heard why; called by adoption. Resolves when it is known whether the machine waits
+   * for its reboot or ends.
+   */
+  async noteGuestStoppedUnseen(): Promise<void> {
+    await this.#standStill((words) => powerDownLine.test(words));
   }
 
   async end(): Promise<void> {
@@ -140,6 +169,26 @@ export class QemuMachine implements Machine {
     }
   }
 
+  /**
+   * A kernel that panics resets its machine as well, and is not to be started again. QEMU answers only when all of the
+   * disk is written: it may be ended then without a loss.
+   */
+  async #standStill(hasPoweredOff: (words: string) => boolean = () => false): Promise<void> {
+    await this.#pullSerial(standStillTimeoutMs).catch(() => {
+      // It is ending; why will be known.
+    });
+    if (this.#end !== undefined || this.#detached || this.#resetAsked) return;
+    const words = this.#serialTail.toString('utf8');
+    if (panicLine.test(words)) this.#guestReason = 'guest-panic';
+    else if (hasPoweredOff(words)) this.#guestReason = 'guest-shutdown';
+    if (this.#guestReason !== undefined) {
+      killProcess(this.handle);
+      return;
+    }
+    this.#resetAsked = true;
+    for (const listener of this.#resetListeners) listener();
+  }
+
   async #readLastWordsAndKill(): Promise<void> {
     await this.#pullSerial(lastWordsTimeoutMs).catch(() => {
       // Without its last words the end is still an end.
@@ -186,5 +235,6 @@ export class QemuMachine implements Machine {
     this.#parts.process?.release();
     this.#parts.oomWatch.leave();
     this.#portListeners.clear();
+    this.#resetListeners.clear();
   }
 }

@@ -44,7 +44,7 @@ export async function restoreMachine(
   try {
     guard.signal.throwIfAborted();
     await preparePrivateFolder(request.folder, request.runAs);
-    await createOverlay(files.overlay, request.disk);
+    if (!request.disk.kept) await createOverlay(files.overlay, request.disk);
     if (request.runAs) await chown(files.overlay, request.runAs.uid, request.runAs.gid);
     timings.diskMs = performance.now() - begin;
     launched = await launchQemu(
@@ -82,7 +82,7 @@ export async function restoreMachine(
   } catch (error) {
     const reason = launched ? await explainLoss(error, launched.process, guard, 'load-failed') : error;
     if (launched) await endLaunched(launched.process, launched.qmp);
-    await removeQemuFiles(files);
+    await removeQemuFiles(request.disk.kept ? { ...files, overlay: files.stderr } : files);
     throw reason;
   } finally {
     guard.dispose();
@@ -117,6 +117,7 @@ function restoreSpec(context: QemuContext, request: RestoreRequest): QemuMachine
     networkRestricted: request.network.kind === 'user' && request.network.restricted,
     ...(request.network.kind === 'tap' ? { tapName: request.network.tapName } : {}),
     memoryPath: template.memory,
+    strictMemory: context.strictMemory,
     modulesPath: template.modules,
     sockets: files,
     role: { kind: 'restore', overlayPath: files.overlay, backingPath: request.disk.backingPath },

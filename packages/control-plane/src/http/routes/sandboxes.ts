@@ -44,7 +44,7 @@ export function sandboxHandlers(app: AppContext): Handlers<SandboxOperations> {
     deleteSandbox: ({ caller, params }) => deleteSandbox(app, caller, idOf(params)),
     getLogs: ({ caller, params }) => getLogs(app, caller, idOf(params)),
     getErrorContext: ({ caller, params }) => getErrorContext(app, caller.actor, idOf(params)),
-    authorizeSandbox: ({ caller, params }) => authorizeSandbox(app, caller, idOf(params)),
+    authorizeSandbox: ({ caller, params, body }) => authorizeSandbox(app, caller, idOf(params), body),
     getEgressPolicy: ({ caller, params }) => getEgressPolicy(app, caller.actor, idOf(params)),
     putEgressPolicy: ({ caller, params, body }) => putEgressPolicy(app, caller, idOf(params), body),
   };

@@ -1,0 +1,196 @@
+/**
+ * From a template to a machine that runs a sandbox: restore, mount, ready. The end of every start (`start-steps.ts`),
+ * and all there is to a reboot, which begins with the disk that the machine before has left (`sandbox.ts`).
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdir } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ExecEnd, ExecStart, GuestInit, NodeSandboxSpec } from '@sandlot/protocol';
+import { type Machine, MachineEndedError, type Template } from '@sandlot/vmm';
+import { GuestUnreachableError } from '../guest/channel.js';
+import { GuestCallError, GuestClient } from '../guest/guest-client.js';
+import { guestAddresses, type SandboxNetwork } from '../network/network.js';
+import { firstPrograms } from './init-program.js';
+import type { BootFacts } from './record.js';
+import { type StartedParts, type StartParts, type StartProgress, timed } from './start-parts.js';
+import type { UndoStack } from './undo-stack.js';
+import { ViewRefusedError } from './view-refused.js';
+
+/** What to boot. */
+export interface BootOrder {
+  spec: NodeSandboxSpec;
+  facts: BootFacts;
+  template: Template;
+  network: SandboxNetwork;
+  /** What a new disk begins with. */
+  head?: Uint8Array;
+  /** The guest asked for it: disk and network are those of the machine before. */
+  rebooted: boolean;
+  /** Must be done before anything of the user's runs. */
+  policy?: Promise<unknown>;
+}
+
+/** The guest's first answer may take this long on a host that starts many machines at once, ms. */
+const guestDeadlineMs = 60_000;
+const endIsKnownMs = 1_000;
+
+/** Boots. Everything it makes is undone by `undo`, also after a throw. */
+export async function bootMachine(
+  order: BootOrder,
+  parts: StartParts,
+  progress: StartProgress,
+  undo: UndoStack,
+  signal: AbortSignal,
+): Promise<StartedParts> {
+  const { spec, network } = order;
+  const machine = await timed('restore', progress, () => restore(order, parts, progress, undo, signal));
+  if (machine.timings) progress.timing('disk', machine.timings.diskMs);
+  if (spec.cpuLimit > 0) {
+    undo.push('cpu limit', () => parts.cpuLimits.remove(spec.sandboxId));
+    const warning = await parts.cpuLimits.apply(spec.sandboxId, machine.handle.pid, spec.cpuLimit);
+    if (warning) progress.warn(warning);
+  }
+  const guest = new GuestClient(machine.ports);
+  undo.push('guest connection', async () => guest.close());
+  await whileItLives(machine, async () => {
+    const { init, startCommand } = firstPrograms(spec, order.facts.image);
+    await timed('mount', progress, () => initGuest(order, init, guest, progress, signal));
+    await timed('ready', progress, async () => {
+      await order.policy;
+      await makeView(spec, guest, signal);
+      if (startCommand.length > 0) await runStartCommand(startCommand, guest, progress);
+      else if (spec.startCommand && init.length === 0)
+        progress.warn('The image has neither ENTRYPOINT nor CMD: nothing was started.');
+    });
+  });
+  return { machine, network, guest };
+}
+
+async function restore(
+  { spec, facts, template, network, head, rebooted }: BootOrder,
+  parts: StartParts,
+  progress: StartProgress,
+  undo: UndoStack,
+  signal: AbortSignal,
+): Promise<Machine> {
+  const folder = parts.records.machineFolderOf(spec.sandboxId);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const restored = await parts.driver.restore(
+    {
+      id: spec.sandboxId,
+      folder,
+      template,
+      disk: {
+        backingPath: facts.rootfsPath,
+        sizeBytes: facts.diskBytes,
+        ...(rebooted ? { kept: true } : head ? { head } : {}),
+      },
+      network: network.machine,
+      ...(network.runAs ? { runAs: network.runAs } : {}),
+    },
+    signal,
+  );
+  undo.push('machine', () => restored.end());
+  await progress.save({ machine: restored.handle, boot: facts });
+  return restored;
+}
+
+/**
+ * Fails as soon as the machine ends, with its cause: work on its guest would wait for an answer until its own
+ * deadline. When the guest cannot be reached although its machine runs, its console says more than we can.
+ */
+async function whileItLives<T>(machine: Machine, work: () => Promise<T>): Promise<T> {
+  const ended = machine.ended.then((end): never => {
+    throw new MachineEndedError(end);
+  });
+  const reset = new Promise<never>((_, reject) => {
+    machine.onGuestReset(() =>
+      reject(
+        new MachineEndedError({ cause: 'guest-shutdown', detail: 'the guest rebooted before it was ready' }),
+      ),
+    );
+  });
+  try {
+    return await Promise.race([work(), ended, reset]);
+  } catch (cause) {
+    if (!(cause instanceof GuestUnreachableError)) throw cause;
+    // The connection breaks a moment before the end of the process is known.
+    await Promise.race([ended, sleep(endIsKnownMs, undefined, { ref: false })]);
+    const console = (await machine.readSerialTail(1000).catch(() => '')).trim();
+    const words = console === '' ? 'its console is empty' : `the end of its console: ${console}`;
+    throw new GuestUnreachableError(`${cause.message}; ${words}`, { cause });
+  }
+}
+
+async function initGuest(
+  { spec, facts, rebooted }: BootOrder,
+  initProgram: string[],
+  guest: GuestClient,
+  progress: StartProgress,
+  signal: AbortSignal,
+): Promise<void> {
+  await guest.connect(guestDeadlineMs, signal);
+  const init: GuestInit = {
+    sandboxId: spec.sandboxId,
+    timeUnixMs: Date.now(),
+    entropyBase64: randomBytes(64).toString('base64'),
+    hostname: spec.hostname,
+    machineId: machineIdOf(spec.sandboxId, spec.generation),
+    resolvConf: `nameserver ${guestAddresses.resolver}\noptions timeout:3 attempts:3\n`,
+    image: facts.image,
+    env: spec.env,
+    secrets: spec.secrets,
+    growRoot: facts.mustGrow,
+    cpuLimit: 0,
+    ...(rebooted ? { rebooted } : {}),
+    ...(initProgram.length > 0 ? { init: initProgram } : {}),
+  };
+  const connectedMs = performance.now();
+  const result = await guest.init(init, signal);
+  if (initProgram.length > 0) await handOver(guest, initProgram, signal);
+  progress.guestInitialised({ ...result, callMs: performance.now() - connectedMs });
+  await progress.save({ shell: result.shell });
+  if (result.shell === '') {
+    progress.warn(
+      'The image has no shell, neither in /bin nor on its PATH: commands need a full path and no shell syntax.',
+    );
+  }
+}
+
+/** The next connection makes the image's init process 1; who answers it is the agent beside that. */
+async function handOver(guest: GuestClient, initProgram: string[], signal: AbortSignal): Promise<void> {
+  guest.disconnect();
+  await guest.connect(guestDeadlineMs, signal);
+  const { agentPid } = await guest.health(signal);
+  const failed = (why: string) => new Error(`${initProgram.join(' ')} did not become process 1: ${why}`);
+  if (agentPid === undefined || agentPid === 1) throw failed('the guest agent is still that');
+  const probe = await guest.exec({ argv: ['@agent-probe'], cwd: '/', user: '0' }, signal);
+  let end: ExecEnd | undefined;
+  for await (const event of probe.events()) if (event.kind === 'end') end = event.end;
+  if (end?.exitCode !== 0) throw failed(`the first command ended with ${end?.exitCode}: ${end?.error ?? ''}`);
+}
+
+/**
+ * Before the start command, so that what must exist is what the image brings, and a start is refused or not by that
+ * alone. The start command itself is its owner's service: it acts outside.
+ */
+async function makeView(spec: NodeSandboxSpec, guest: GuestClient, signal: AbortSignal): Promise<void> {
+  if (!spec.view) return;
+  try {
+    await guest.makeView(spec.view, signal);
+  } catch (error) {
+    if (error instanceof GuestCallError && error.status === 400) throw new ViewRefusedError(error);
+    throw error;
+  }
+}
+
+async function runStartCommand(argv: string[], guest: GuestClient, progress: StartProgress): Promise<void> {
+  const start: ExecStart = { argv, shellFallback: true };
+  await guest.startCommand(start);
+  await progress.save({ startCommandRuns: true });
+}
+
+/** 32 hex digits that differ for each sandbox and generation, and are the same when a start is repeated. */
+export function machineIdOf(sandboxId: string, generation: number): string {
+  return createHash('sha256').update(`machine-id ${sandboxId} ${generation}`).digest('hex').slice(0, 32);
+}
