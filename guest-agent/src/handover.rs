@@ -12,7 +12,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::ptr;
 
@@ -148,10 +148,9 @@ unsafe fn be_as_the_kernel_starts_it(root_processes: RawFd) {
     }
 }
 
-/// systemd knows every mount and would undo these at a shutdown, while the agent still uses them.
+/// systemd knows every mount and would undo that of the modules at a shutdown, while the agent still uses it.
 fn keep_mounts() -> io::Result<()> {
-    let shown = modules::shown_at().ok();
-    for mount in [Some(PathBuf::from("/etc/resolv.conf")), shown].into_iter().flatten() {
+    if let Ok(mount) = modules::shown_at() {
         let folder = Path::new(RUNTIME_UNITS).join(format!("{}.d", mount_unit(&mount.to_string_lossy())));
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("sandlot.conf"), KEPT_MOUNT)?;
@@ -204,7 +203,7 @@ mod tests {
 
     #[test]
     fn unit_names_are_escaped_as_systemd_does() {
-        assert_eq!(mount_unit("/etc/resolv.conf"), "etc-resolv.conf.mount");
+        assert_eq!(mount_unit("/srv/my.data"), "srv-my.data.mount");
         assert_eq!(
             mount_unit("/usr/lib/modules/6.12.95+deb12-cloud-amd64"),
             "usr-lib-modules-6.12.95\\x2bdeb12\\x2dcloud\\x2damd64.mount"

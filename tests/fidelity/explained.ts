@@ -15,6 +15,9 @@ const pingGroups =
 const fourOnly =
   'A sandbox has an IPv4 network. The agent switches IPv6 off on the interface, not on loopback, before it comes up.';
 
+const appArmor =
+  "Shown only in images with AppArmor's tools. Docker takes the sight of it for an order to load its profile, and without the tools starts no container; on a Debian machine the package of Docker brings them.";
+
 /** Of a sandbox without an init. */
 export const explanations: readonly Explanation[] = [
   {
@@ -37,6 +40,8 @@ export const explanations: readonly Explanation[] = [
     lines: /^\+ \/usr\/lib\/modules\/\S+ ext4 \S*\bro\b/,
     why: "The kernel's modules come from a read-only disk that every sandbox shows where the plain VM has files of its kernel package.",
   },
+  { probe: 'mount-table', lines: /^- \/sys\/kernel\/security securityfs/, why: appArmor },
+  { probe: 'sys-entries', lines: /^- \/sys\/kernel\/security\//, why: appArmor },
   { probe: 'device-nodes', lines: /^- \/dev\/(initctl|log) ->/, why: init },
   {
     probe: 'device-nodes',

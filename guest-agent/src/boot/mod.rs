@@ -33,13 +33,13 @@ pub fn run() -> io::Result<()> {
     mounts::mount_kernel_views()?;
     system::open_console();
     reaper::block_sigchld();
-    power::block_signals();
     let uevents = uevents::open()?;
+    power::block_signals();
     modules::load_listed();
-    report("make a place for pins", pins::make_place());
     report("mount the module disk", modules::mount_disk());
     modules::load_usual();
     report("mount the rest", mounts::mount_rest());
+    report("make a place for pins", pins::make_place());
     report("make device nodes", devices::make_nodes());
     report("set limits", system::set_limits());
     system::set_sysctls();
@@ -54,14 +54,13 @@ pub fn run() -> io::Result<()> {
         tokio::select! {
             result = agent.reaper.run() => result,
             result = virtio::run(agent.clone()) => result,
-            result = power::run() => result,
             result = uevents::follow(uevents) => result,
+            result = power::run() => result,
         }
     })
 }
 
-/// Goes on beside an init that has become process 1: what `run` has set up is still there, and device nodes are the init's
-/// affair.
+/// Goes on beside an init that has become process 1: what `run` has set up is still there.
 pub fn go_on(state: State) -> io::Result<()> {
     reaper::block_sigchld();
     report("find the module helper again", modules::follow_agent());

@@ -50,6 +50,12 @@ pub fn mount_rest() -> io::Result<()> {
     Ok(())
 }
 
+/// What systemd mounts when it is looked at: shown at once in a machine that has no init of its own. One that has
+/// wants to do it itself.
+pub fn mount_binfmt() -> io::Result<()> {
+    os::mount("binfmt_misc", Path::new("/proc/sys/fs/binfmt_misc"), "binfmt_misc", QUIET, None)
+}
+
 /// In the sandbox's root: shows the security modules to images that bring AppArmor's tools. Where they are missing,
 /// Docker takes the sight of AppArmor for an order to load its profile, and then starts no container at all.
 pub fn offer_security() -> io::Result<()> {
@@ -58,12 +64,6 @@ pub fn offer_security() -> io::Result<()> {
         return Ok(());
     }
     os::mount("securityfs", path, "securityfs", QUIET, None)
-}
-
-/// What systemd mounts when it is looked at: shown at once in a machine that has no init of its own. One that has
-/// wants to do it itself.
-pub fn mount_binfmt() -> io::Result<()> {
-    os::mount("binfmt_misc", Path::new("/proc/sys/fs/binfmt_misc"), "binfmt_misc", QUIET, None)
 }
 
 fn mount_in(

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use crate::{log, os};
 
-/// Descriptors the agent may have; its children get the usual limits.
-const FILES_MAX: u64 = 524_288;
+/// Descriptors the agent may have; its children get the usual limits. `su` and others that ask PAM take the limits of
+/// process 1 for the system's own, so that it is a plain machine's number.
+const FILES_MAX: u64 = 1_048_576;
 
 /// systemd's HIGH_RLIMIT_MEMLOCK.
 const LOCKED_MIN_BYTES: u64 = 64 * 1024 * 1024;

@@ -11,6 +11,9 @@ const FILES_SOFT: u64 = 1_024;
 const FILES_HARD: u64 = 1_048_576;
 /// `linux/keyctl.h`.
 const KEYCTL_JOIN_SESSION_KEYRING: libc::c_int = 1;
+const KEYCTL_LINK: libc::c_int = 8;
+const KEY_SPEC_SESSION_KEYRING: libc::c_int = -3;
+const KEY_SPEC_USER_KEYRING: libc::c_int = -4;
 
 /// Which step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +252,7 @@ unsafe fn prepare(orders: &Orders) -> Step {
         if orders.set_limits {
             // As a login has it: keys of one command are not those of another. A kernel without keys has none.
             libc::syscall(libc::SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<c_char>());
+            libc::syscall(libc::SYS_keyctl, KEYCTL_LINK, KEY_SPEC_USER_KEYRING, KEY_SPEC_SESSION_KEYRING);
         }
         // Everything of ours is close-on-exec already; this also covers what a library forgot. One descriptor
         // of a folder of the machine would be a way out of a sealed view: there they are closed here and now.

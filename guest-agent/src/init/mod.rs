@@ -144,8 +144,7 @@ fn become_machine(
         note("write /etc/hosts", names::write_host_files(&request.hostname, boot::network::is_configured()));
         note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
     }
-    // One that is there after a reboot has been edited, or is as we wrote it; a link into /run leads to nothing then.
-    if !request.rebooted || !Path::new(names::RESOLV_CONF).exists() {
+    if !request.rebooted || !names::can_resolve() {
         note("write /etc/resolv.conf", names::write_resolv_conf(&request.resolv_conf));
     }
     note("offer kernel modules", modules::offer_in_root());

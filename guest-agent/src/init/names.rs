@@ -8,8 +8,7 @@ use crate::os;
 /// Address of every guest (network facts); without a network the name means loopback.
 const GUEST_ADDRESS: &str = "10.0.2.15";
 const LOOPBACK_ADDRESS: &str = "127.0.1.1";
-/// The resolver file.
-pub const RESOLV_CONF: &str = "/etc/resolv.conf";
+const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// Larger files of the image are not edited.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// More than this is no name.
@@ -133,6 +132,11 @@ pub fn write_resolv_conf(text: &str) -> io::Result<()> {
     }
 }
 
+/// The machine has a resolver file.
+pub fn can_resolve() -> bool {
+    std::fs::metadata(RESOLV_CONF).is_ok_and(|found| found.is_file())
+}
+
 /// Where a link of /etc leads, if that is below /run; without looking at the disk.
 fn place_in_run(target: &Path) -> Option<PathBuf> {
     let mut place = PathBuf::from("/etc");
@@ -171,12 +175,6 @@ mod tests {
     }
 
     #[test]
-    fn a_rebooted_machine_takes_the_name_from_its_file() {
-        assert_eq!(first_name("# comment\n\n box \nother\n").as_deref(), Some("box"));
-        assert_eq!(first_name("\n# only\n"), None);
-    }
-
-    #[test]
     fn links_of_resolv_conf_into_run() {
         for (target, place) in [
             ("../run/systemd/resolve/stub-resolv.conf", Some("/run/systemd/resolve/stub-resolv.conf")),
@@ -189,6 +187,12 @@ mod tests {
         ] {
             assert_eq!(place_in_run(Path::new(target)).as_deref(), place.map(Path::new), "{target}");
         }
+    }
+
+    #[test]
+    fn a_rebooted_machine_takes_the_name_from_its_file() {
+        assert_eq!(first_name("# comment\n\n box \nother\n").as_deref(), Some("box"));
+        assert_eq!(first_name("\n# only\n"), None);
     }
 
     #[test]

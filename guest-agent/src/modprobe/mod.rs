@@ -47,14 +47,11 @@ pub fn main(arguments: &[String]) -> ExitCode {
 /// Loads modules for others than the kernel, reading the tables once. What cannot be loaded is missed by who
 /// needs it.
 pub fn load_all(names: &[&str]) {
-    if let Ok(folder) = find_folder() {
-        load_all_of(&folder, names);
-    }
-}
-
-/// The same from a folder of modules.
-pub fn load_all_of(folder: &Path, names: &[&str]) {
-    let Ok(tables) = Tables::read(folder) else { return };
+    let Ok(tables) =
+        find_folder().and_then(|folder| Tables::read(&folder).map_err(|error| error.to_string()))
+    else {
+        return;
+    };
     for module in names.iter().flat_map(|name| tables.find(name)) {
         let _ = load_with_dependencies(&tables, &module, &Request::default());
     }

@@ -47,11 +47,11 @@ fuse() {
 }
 fuse_user() {
   # In a namespace of the user's own: no setuid program helps.
-  truncate -s 16M disk
-  step mkfs.ext4 -q disk
+  mkdir d && echo hello >d/f && truncate -s 16M disk
+  step mkfs.ext4 -q -d d disk
   chmod 666 disk && chmod 777 . && mkdir -m 777 m
   setpriv --reuid=65534 --regid=65534 --clear-groups unshare -Urm sh -c \
-    'fuse2fs disk m && for _ in 1 2 3 4 5 6 7 8 9; do mountpoint -q m && break; sleep 0.3; done; echo hello >m/f && cat m/f' 2>&1 | tail -1
+    'fuse2fs disk m && for _ in 1 2 3 4 5 6 7 8 9; do mountpoint -q m && break; sleep 0.3; done; cat m/f' 2>&1 | tail -1
 }
 swap_file() {
   dd if=/dev/zero of=swap bs=1M count=8 status=none
