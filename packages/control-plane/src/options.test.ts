@@ -23,7 +23,7 @@ it('reads what `up` gives', () => {
 
 it('takes a certificate and its key, by absolute paths', () => {
   const args = ['--data', '/d', '--tls-cert', '/c.pem', '--tls-key', '/k.pem'];
-  expect(parseOptions(args).server.tls).toEqual({ cert: '/c.pem', key: '/k.pem' });
+  expect(parseOptions(args).server.tls).toEqual({ certPath: '/c.pem', keyPath: '/k.pem' });
 });
 
 it('takes addresses and ranges of trusted proxies', () => {
