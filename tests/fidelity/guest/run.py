@@ -58,7 +58,8 @@ def run(folder, name, kind, seconds):
     child.stderr.close()
     child.wait()
     os.chdir("/")
-    subprocess.run(["umount", "-R", "-l", f"{scratch}/m"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    if os.path.ismount(f"{scratch}/m"):
+        subprocess.run(["umount", "-R", "-l", f"{scratch}/m"], stderr=subprocess.DEVNULL, check=False)
     shutil.rmtree(scratch, ignore_errors=True)
     return {"id": name, "value": value, "ms": round((time.monotonic() - begun) * 1000)}
 
