@@ -58,7 +58,7 @@ pub fn mount_disk() -> io::Result<()> {
 /// Loads what a plain machine has at its first command; it is then part of the template and costs no start.
 pub fn load_usual() {
     if is_open(HELPER_FD) {
-        modprobe::load_all(&USUAL);
+        modprobe::load_from(Path::new(DISK_MOUNT), &USUAL);
     }
 }
 

@@ -44,14 +44,16 @@ pub fn main(arguments: &[String]) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Loads modules for others than the kernel, reading the tables once. What cannot be loaded is missed by who
-/// needs it.
+/// Loads modules for others than the kernel. What cannot be loaded is missed by who needs it.
 pub fn load_all(names: &[&str]) {
-    let Ok(tables) =
-        find_folder().and_then(|folder| Tables::read(&folder).map_err(|error| error.to_string()))
-    else {
-        return;
-    };
+    if let Ok(folder) = find_folder() {
+        load_from(&folder, names);
+    }
+}
+
+/// The same from a folder of module files and tables, which are read once.
+pub fn load_from(folder: &Path, names: &[&str]) {
+    let Ok(tables) = Tables::read(folder) else { return };
     for module in names.iter().flat_map(|name| tables.find(name)) {
         let _ = load_with_dependencies(&tables, &module, &Request::default());
     }

@@ -68,8 +68,9 @@ def devices():
         folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/dev/pts", "/dev/shm", "/dev/mqueue", "/dev/char", "/dev/block", "/dev/disk", "/dev/bus", "/dev/input", "/dev/hugepages")]
         for name in files:
             path = os.path.join(folder, name)
-            if name in ("vdb", "vdc"):
-                # Disks by which the probes came here, and the module disk.
+            if name in ("vdb", "vdc", "kvm"):
+                # Disks by which the probes came here, and the module disk; and a node that is there or not, as udev has
+                # loaded the module for the processor's virtualisation in time or not.
                 continue
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode):
