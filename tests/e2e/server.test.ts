@@ -1,6 +1,5 @@
 /** The product as its user meets it: the three commands, accounts, errors, lists, and a bad day of the daemons. */
 import { readFileSync, writeFileSync } from 'node:fs';
-import { getPriority } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pythonArchive } from '../driver/checkout.js';
@@ -57,15 +56,6 @@ it('passes exit codes, streams and input through', async () => {
 it('run --image leaves no sandbox behind', async () => {
   expect(await server.mustRun(['run', '--image', image, ...small, '--', 'echo', 'once'])).toBe('once\n');
   expect((await server.json<Status>(['status'])).machines).toHaveLength(1);
-});
-
-it('lets no number of machines keep the daemons waiting', async () => {
-  // The server of this test has been started with our own value.
-  const [daemon, machine] = getPriority() === 0 ? [-10, 0] : [getPriority(), getPriority()];
-  const { processes, machines } = await server.json<Status>(['status']);
-  const daemons = processes.filter(({ role }) => role !== 'dns-proxy');
-  expect(daemons.map(({ pid }) => getPriority(pid))).toEqual([daemon, daemon]);
-  expect(machines.map(({ pid }) => getPriority(pid))).toEqual([machine]);
 });
 
 describe('the API', () => {

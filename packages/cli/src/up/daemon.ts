@@ -1,7 +1,6 @@
 /** Starts one daemon as a process of its own, waits until it is healthy, and says why when it is not. Used by `up` and `down`. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, fstatSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
-import { getPriority, setPriority } from 'node:os';
+import { closeSync, fstatSync, mkdirSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { CliError } from '../cli-error.js';
 import { isAlive, type ReadyFile, readReadyFile } from './process-identity.js';
@@ -23,9 +22,6 @@ export interface DaemonSpec {
 }
 
 const pollMs = 50;
-
-/** Nice value of a daemon: hundreds of machines on a few cores would else make it wait its turn among them. */
-const daemonNice = -10;
 
 /** True while its process lives and answers. */
 export async function isRunning(spec: DaemonSpec): Promise<boolean> {
@@ -52,7 +48,6 @@ export async function startDaemon(spec: DaemonSpec): Promise<ReadyFile> {
     closeSync(log);
   }
   child.unref();
-  if (child.pid !== undefined) preferToMachines(child.pid);
   const ended = new Promise<string>((resolve) => {
     child.once('error', (error) => resolve(error.message));
     child.once('exit', (code, signal) => resolve(signal ? `ended by ${signal}` : `exit code ${code}`));
@@ -75,23 +70,6 @@ export async function startDaemon(spec: DaemonSpec): Promise<ReadyFile> {
       );
     }
     await new Promise((resolve) => setTimeout(resolve, pollMs));
-  }
-}
-
-// Only root may. Where the kernel groups processes by session (sched(7), "The autogroup feature"), the nice value counts
-// within the session alone, and the session has one of its own. What a daemon starts puts its own value back.
-function preferToMachines(pid: number): void {
-  // Who runs `nice sandlot up` has chosen otherwise.
-  if (getPriority() !== 0) return;
-  for (const prefer of [
-    () => setPriority(pid, daemonNice),
-    () => writeFileSync(`/proc/${pid}/autogroup`, String(daemonNice)),
-  ]) {
-    try {
-      prefer();
-    } catch {
-      // As a plain user, or in a kernel without groups, it is one process among others.
-    }
   }
 }
 

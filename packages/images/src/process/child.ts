@@ -4,7 +4,6 @@
  * ended: by exit, by the abort signal, or with the caller. Called by layer decompression and the rootfs build.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { getPriority, setPriority } from 'node:os';
 import { ImageError } from '../store.js';
 
 /** The user that children run as; undefined means our own. */
@@ -45,7 +44,6 @@ export function startChild(spec: ChildSpec): RunningChild {
     env: { PATH: SEARCH_PATH, LC_ALL: 'C', TZ: 'UTC', ...spec.env },
     ...(spec.user ? { uid: spec.user.uid, gid: spec.user.gid } : {}),
   });
-  if (child.pid !== undefined) yieldToDaemons(child.pid);
   let stderr = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     // The end of a long error output says most, and none of it may grow without bound.
@@ -69,16 +67,6 @@ export function startChild(spec: ChildSpec): RunningChild {
   // Whoever awaits it sees the rejection; nobody awaiting yet must not end the process.
   exit.catch(() => undefined);
   return { process: child, exit, kill };
-}
-
-// A daemon runs before others, and its children would too: a build of an image must not.
-function yieldToDaemons(pid: number): void {
-  if (getPriority() >= 0) return;
-  try {
-    setPriority(pid, 0);
-  } catch {
-    // It has ended.
-  }
 }
 
 function notStarted(command: string, cause: Error): ImageError {

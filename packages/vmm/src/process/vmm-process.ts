@@ -5,7 +5,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { getPriority, setPriority } from 'node:os';
 import { join } from 'node:path';
 import { VmmError } from '../driver.js';
 import { identifyProcess, type ProcessIdentity } from './process-identity.js';
@@ -71,7 +70,6 @@ export async function startVmmProcess(argv: readonly string[], options: StartOpt
   // Gone already: its exit is what the caller sees next.
   const identity = identifyProcess(pid) ?? { pid, startTicks: -1 };
   writeIfAlive(`/proc/${pid}/oom_score_adj`, String(machineOomScoreAdj));
-  yieldToDaemons(pid);
   if (options.cgroupPath !== undefined) {
     try {
       writeFileSync(join(options.cgroupPath, 'cgroup.procs'), String(pid));
@@ -86,16 +84,6 @@ export async function startVmmProcess(argv: readonly string[], options: StartOpt
     }
   }
   return { identity, exited, release: () => child.unref() };
-}
-
-// A daemon runs before others, and its children would too. Early: threads take the value of who makes them.
-function yieldToDaemons(pid: number): void {
-  if (getPriority() >= 0) return;
-  try {
-    setPriority(pid, 0);
-  } catch {
-    // It has ended, or is another user's already.
-  }
 }
 
 function describeSpawnError(program: string, error: Error): VmmError {
