@@ -1,8 +1,8 @@
 /** A guest that reboots is the same sandbox again: its disk, identity, start command and policy; one that powers off has ended. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { bootIdFile, rebootProgram, untilRebooted } from '../driver/reboots.js';
 import { TestNode } from '../driver/test-node.js';
-import type { TestSandbox } from '../driver/test-sandbox.js';
 
 vi.setConfig({ testTimeout: 120_000 });
 
@@ -12,16 +12,6 @@ beforeAll(async () => {
   node = await TestNode.start();
 });
 afterAll(() => node?.close());
-
-/** The system call, as the image has no program for it. */
-const rebootProgram = 'import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)';
-const bootIdFile = '/proc/sys/kernel/random/boot_id';
-
-/** Waits until commands work in another boot than this one. */
-async function untilRebooted(sandbox: TestSandbox, bootId: string): Promise<void> {
-  const isAnother = async () => (await sandbox.out(`cat ${bootIdFile}`).catch(() => bootId)) !== bootId;
-  await sandbox.until('it has rebooted', isAnother, 60_000, 250);
-}
 
 it('by the system call, by sysrq and by a signal to process 1', async () => {
   const sandbox = await node.create({

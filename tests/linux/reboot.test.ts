@@ -1,9 +1,9 @@
 /** Reboots at bad moments, and one after the other. What a reboot keeps is in tests/e2e/reboot.test.ts. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { bootIdFile, rebootProgram, untilRebooted } from '../driver/reboots.js';
 import { SeededRandom } from '../driver/seeded-random.js';
 import { TestNode } from '../driver/test-node.js';
-import type { TestSandbox } from '../driver/test-sandbox.js';
 
 vi.setConfig({ testTimeout: 400_000 });
 
@@ -13,16 +13,6 @@ beforeAll(async () => {
   node = await TestNode.start();
 });
 afterAll(() => node?.close());
-
-/** The system call, as the image has no program for it. */
-const rebootProgram = 'import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)';
-const bootIdFile = '/proc/sys/kernel/random/boot_id';
-
-/** Waits until commands work in another boot than this one. */
-async function untilRebooted(sandbox: TestSandbox, bootId: string): Promise<void> {
-  const isAnother = async () => (await sandbox.out(`cat ${bootIdFile}`).catch(() => bootId)) !== bootId;
-  await sandbox.until('it has rebooted', isAnother, 60_000, 250);
-}
 
 it('while the node agent is killed, at any moment', async () => {
   const sandbox = await node.create();

@@ -2,6 +2,7 @@
 import { createReadStream } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { debianImage } from '../driver/debian-image.js';
+import { bootIdFile, untilRebooted } from '../driver/reboots.js';
 import { imageArchive } from '../driver/test-images.js';
 import { TestNode } from '../driver/test-node.js';
 import type { TestSandbox } from '../driver/test-sandbox.js';
@@ -14,7 +15,6 @@ const packages = [
   ...['systemd', 'systemd-sysv', 'dbus', 'udev', 'libpam-systemd'],
   ...['procps', 'iproute2', 'openssh-server', 'kmod'],
 ];
-const bootIdFile = '/proc/sys/kernel/random/boot_id';
 
 let node: TestNode;
 
@@ -53,11 +53,6 @@ async function systemState(box: Box): Promise<string> {
     return !['', 'unknown', 'initializing', 'starting', 'offline'].includes(state);
   });
   return state;
-}
-
-async function untilRebooted(box: Box, bootId: string): Promise<void> {
-  const isAnother = async () => (await box.out(`cat ${bootIdFile}`).catch(() => bootId)) !== bootId;
-  await box.until('it has rebooted', isAnother);
 }
 
 describe('systemd', () => {

@@ -1,19 +1,14 @@
 /** The commands against a server of the test: what goes to stdout, what to stderr, which exit code. */
 
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { event, until } from '../../sdk/tests/command-service.js';
 import type { FakeApi } from './fake-api.js';
-import { openInput, openWorldWithApi, type World } from './world.js';
+import { openForEachTest, openInput, type World } from './world.js';
 
 let api: FakeApi;
 let world: World;
-let close: () => Promise<void>;
-beforeEach(async () => {
-  ({ api, world, close } = await openWorldWithApi());
-});
-afterEach(async () => {
-  await close();
-  expect(world.leftListeners()).toBe(0);
+openForEachTest((made) => {
+  ({ api, world } = made);
 });
 
 describe('create', () => {

@@ -2,20 +2,16 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { makeContext } from '../src/context.js';
 import { dockerCredentials } from '../src/registry-credentials.js';
 import type { FakeApi } from './fake-api.js';
-import { openWorldWithApi, type World } from './world.js';
+import { openForEachTest, type World } from './world.js';
 
 let api: FakeApi;
 let world: World;
-let close: () => Promise<void>;
-beforeEach(async () => {
-  ({ api, world, close } = await openWorldWithApi());
-});
-afterEach(async () => {
-  await close();
+openForEachTest((made) => {
+  ({ api, world } = made);
 });
 
 const base64 = (text: string) => Buffer.from(text).toString('base64');

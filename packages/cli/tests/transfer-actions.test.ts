@@ -1,19 +1,14 @@
 /** `upload` and `download` against a server of the test: what is moved, and what is said about wrong paths. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import type { FakeApi } from './fake-api.js';
-import { openWorldWithApi, type World } from './world.js';
+import { openForEachTest, type World } from './world.js';
 
 let api: FakeApi;
 let world: World;
-let close: () => Promise<void>;
-beforeEach(async () => {
-  ({ api, world, close } = await openWorldWithApi());
-});
-afterEach(async () => {
-  await close();
-  expect(world.leftListeners()).toBe(0);
+openForEachTest((made) => {
+  ({ api, world } = made);
 });
 
 describe('upload and download', () => {

@@ -1,18 +1,16 @@
 /** Options of views: what goes to the server, and what is refused here. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import type { FakeApi } from './fake-api.js';
-import { openWorldWithApi, type World } from './world.js';
+import { openForEachTest, type World } from './world.js';
 
 let api: FakeApi;
 let world: World;
-let close: () => Promise<void>;
-beforeEach(async () => {
-  ({ api, world, close } = await openWorldWithApi());
+openForEachTest((made) => {
+  ({ api, world } = made);
   api.add('abcdef');
 });
-afterEach(() => close());
 
 it('create takes a view by flags, as JSON, and from a file', async () => {
   const file = path.join(world.home, 'view.json');

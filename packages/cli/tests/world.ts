@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { PassThrough, Readable, Writable } from 'node:stream';
+import { afterEach, beforeEach, expect } from 'vitest';
 import { runCli } from '../src/cli.js';
 import { type CliContext, makeContext } from '../src/context.js';
 import { FakeApi } from './fake-api.js';
@@ -62,17 +63,22 @@ export class World {
   }
 }
 
-/** A world whose commands use a fake API; both end with `close`. */
-export async function openWorldWithApi(): Promise<{ world: World; api: FakeApi; close(): Promise<void> }> {
-  const api = await FakeApi.open();
-  const world = new World();
-  world.env['SANDLOT_URL'] = api.url;
-  world.env['SANDLOT_API_KEY'] = 'k';
-  const close = async (): Promise<void> => {
+/** Gives every test of a file a world whose commands use a fake API. Both end with the test, which must leave no listener. */
+export function openForEachTest(take: (made: { world: World; api: FakeApi }) => void): void {
+  let world: World;
+  let api: FakeApi;
+  beforeEach(async () => {
+    api = await FakeApi.open();
+    world = new World();
+    world.env['SANDLOT_URL'] = api.url;
+    world.env['SANDLOT_API_KEY'] = 'k';
+    take({ world, api });
+  });
+  afterEach(async () => {
     await api.close();
     world.remove();
-  };
-  return { world, api, close };
+    expect(world.leftListeners()).toBe(0);
+  });
 }
 
 /** A stream of input that a test feeds by hand. */
