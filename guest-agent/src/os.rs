@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Turns the -1 of a system call into the error it stands for.
 pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -142,6 +143,27 @@ pub fn uptime_ms() -> u64 {
     // SAFETY: `now` is a valid timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// A raw socket on which a read waits no longer than this.
+pub fn raw_socket(family: libc::c_int, protocol: libc::c_int, receive_max: Duration) -> io::Result<OwnedFd> {
+    // SAFETY: the new descriptor is ours; the option is a valid timeval.
+    unsafe {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        let socket = OwnedFd::from_raw_fd(check(libc::socket(family, kind, protocol))?);
+        let wait = libc::timeval {
+            tv_sec: receive_max.as_secs() as libc::time_t,
+            tv_usec: receive_max.subsec_micros() as libc::suseconds_t,
+        };
+        check(libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            std::ptr::from_ref(&wait).cast(),
+            size_of::<libc::timeval>() as libc::socklen_t,
+        ))?;
+        Ok(socket)
+    }
 }
 
 #[cfg(test)]

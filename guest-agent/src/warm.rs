@@ -2,7 +2,7 @@
 //! saved. Its pages and caches are then in the template instead of being made anew in every machine.
 
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -62,18 +62,9 @@ fn ping_gateway() -> io::Result<()> {
     let checksum = !(0x0800u16 + 1 + 1);
     let [high, low] = checksum.to_be_bytes();
     let message = [8, 0, high, low, 0, 1, 0, 1];
-    // SAFETY: a new descriptor that is ours; all buffers are valid for the lengths given.
+    let socket = os::raw_socket(libc::AF_INET, libc::IPPROTO_ICMP, NETWORK_MAX)?;
+    // SAFETY: all buffers are valid for the lengths given.
     unsafe {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        let socket = OwnedFd::from_raw_fd(os::check(libc::socket(libc::AF_INET, kind, libc::IPPROTO_ICMP))?);
-        let wait = libc::timeval { tv_sec: 0, tv_usec: NETWORK_MAX.as_micros() as libc::suseconds_t };
-        os::check(libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            std::ptr::from_ref(&wait).cast(),
-            size_of::<libc::timeval>() as libc::socklen_t,
-        ))?;
         let mut gateway: libc::sockaddr_in = std::mem::zeroed();
         gateway.sin_family = libc::AF_INET as libc::sa_family_t;
         gateway.sin_addr.s_addr = u32::from(GATEWAY).to_be();

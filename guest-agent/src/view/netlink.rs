@@ -1,7 +1,7 @@
 //! Messages to the kernel's network configuration (netlink(7)): an image need not have `ip` or `nft`.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::os;
@@ -96,20 +96,7 @@ pub struct Netlink(OwnedFd);
 impl Netlink {
     /// For `NETLINK_ROUTE`, `NETLINK_NETFILTER`.
     pub fn open(family: i32) -> io::Result<Netlink> {
-        // SAFETY: the new descriptor is ours; the option is a valid timeval.
-        unsafe {
-            let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-            let socket = OwnedFd::from_raw_fd(os::check(libc::socket(libc::AF_NETLINK, kind, family))?);
-            let wait = libc::timeval { tv_sec: ANSWER_MAX.as_secs() as i64, tv_usec: 0 };
-            os::check(libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_RCVTIMEO,
-                std::ptr::from_ref(&wait).cast(),
-                size_of::<libc::timeval>() as libc::socklen_t,
-            ))?;
-            Ok(Netlink(socket))
-        }
+        os::raw_socket(libc::AF_NETLINK, family, ANSWER_MAX).map(Netlink)
     }
 
     /// Sends messages as one, and waits for all answers; the first error counts.
