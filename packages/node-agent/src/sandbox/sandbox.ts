@@ -8,7 +8,7 @@
  * network is on disk before the next step. If we die at any moment, `adopt` takes over from it.
  */
 import { rm } from 'node:fs/promises';
-import { endings, type NodeSandboxSpec, type SandboxReport, type StartStage } from '@sandlot/protocol';
+import { endings, type NodeSandboxSpec, type SandboxReport } from '@sandlot/protocol';
 import type { Machine, MachineEnd } from '@sandlot/vmm';
 import type { Logger } from 'pino';
 import { GuestRebootedError } from '../guest/channel.js';
@@ -27,8 +27,9 @@ import { ExecViews } from './exec-views.js';
 import { firstPrograms } from './init-program.js';
 import { RebootLimit } from './reboot-limit.js';
 import type { SandboxRecord } from './record.js';
+import { type RecordOwner, rebootProgress, startProgress } from './record-progress.js';
 import { readStartLog, StartLog } from './start-log.js';
-import { type StartedParts, type StartParts, type StartProgress, untilAborted } from './start-parts.js';
+import { type StartedParts, type StartParts, untilAborted } from './start-parts.js';
 import { startSandbox } from './start-steps.js';
 import { Timeouts } from './timeouts.js';
 import { UndoStack } from './undo-stack.js';
@@ -208,7 +209,7 @@ export class Sandbox {
       const started = await startSandbox(
         this.spec,
         this.parts,
-        this.#progress(),
+        startProgress(this.#owner()),
         { sandbox: this.#undo, machine: this.#machineUndo },
         this.#abort.signal,
       );
@@ -222,39 +223,6 @@ export class Sandbox {
       this.#log.warn({ err: error }, 'start failed');
       await this.#finishAs(causeOfStartError(error, this.record.spec.image));
     }
-  }
-
-  #progress(): StartProgress {
-    const { report } = this.record;
-    return {
-      stage: (stage) => {
-        const begins = stage !== 'image' && report.state === 'pending';
-        this.#change(begins ? { stage, state: 'starting' } : { stage });
-      },
-      timing: (stage: StartStage, ms: number) => {
-        report.timings[stage] = Math.round(ms * 10) / 10;
-      },
-      save: async (change) => {
-        Object.assign(this.record, change);
-        await this.#save();
-      },
-      imageKnown: (hold) => {
-        report.imageDigest = hold.image.digest;
-      },
-      imageBuild: (id) => {
-        if (id) this.#change({ imageBuildId: id });
-        else delete report.imageBuildId;
-      },
-      guestInitialised: (result) => this.#log.debug({ result }, 'guest initialised'),
-      warn: (message) => {
-        report.warnings = [...(report.warnings ?? []), message];
-      },
-    };
-  }
-
-  /** What was said and measured at the start stands. */
-  #rebootProgress(): StartProgress {
-    return { ...this.#progress(), stage: () => {}, timing: () => {}, warn: () => {} };
   }
 
   #run(started: StartedParts): void {
@@ -283,9 +251,9 @@ export class Sandbox {
     );
   }
 
-  #onGuestReset({ machine, network }: StartedParts): void {
-    if (this.#detached || this.#ending || this.#started?.machine !== machine) return;
-    this.#started.guest.close(
+  #onGuestReset({ machine, network, guest }: StartedParts): void {
+    if (!this.#isPresent(machine)) return;
+    guest.close(
       new GuestRebootedError('The sandbox rebooted, and what ran in it ended. Its disk is as it was.'),
     );
     this.#started = undefined;
@@ -315,7 +283,7 @@ export class Sandbox {
       const template = await untilAborted(this.parts.templates.get(shape), signal);
       const order = { spec: this.spec, facts, template, network, rebooted: true };
       const started = await this.parts.restores.run(signal, () =>
-        bootMachine(order, this.parts, this.#rebootProgress(), this.#machineUndo, signal),
+        bootMachine(order, this.parts, rebootProgress(this.#owner()), this.#machineUndo, signal),
       );
       signal.throwIfAborted();
       delete this.record.rebooting;
@@ -329,6 +297,11 @@ export class Sandbox {
       const cause = causeOfStartError(error, this.spec.image);
       await this.#finishAs({ ...cause, message: `The sandbox could not be rebooted: ${cause.message}` });
     }
+  }
+
+  /** Something is still to be done about what happens to this machine: it is ours, and nobody ends it. */
+  #isPresent(machine: Machine): boolean {
+    return !this.#detached && !this.#ending && this.#started?.machine === machine;
   }
 
   async #finishAs(cause: EndCause): Promise<void> {
@@ -349,7 +322,7 @@ export class Sandbox {
   /** As process 1 of the guest its death is a panic; a machine that hangs instead is ended. Beside an init nobody is left to talk to. */
   async #onAgentGone(machine: Machine): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, deadAgentGraceMs));
-    if (this.#detached || this.#ending || this.#started?.machine !== machine) return;
+    if (!this.#isPresent(machine)) return;
     if (this.record.boot && firstPrograms(this.spec, this.record.boot.image).init.length > 0)
       return this.end({ reason: 'AGENT_KILLED', message: endings.AGENT_KILLED.message });
     await this.end({
@@ -359,7 +332,7 @@ export class Sandbox {
   }
 
   #onMachineEnded(machine: Machine, end: MachineEnd): void {
-    if (this.#detached || this.#ending || this.#started?.machine !== machine) return;
+    if (!this.#isPresent(machine)) return;
     this.#log.info({ end }, 'machine ended');
     this.#ending = this.#finish(causeOfMachineEnd(end));
   }
@@ -403,6 +376,15 @@ export class Sandbox {
     for (const { name, error } of await stack.run()) {
       this.#log.error({ err: error, step: name }, 'undoing a step failed; reconciling will try again');
     }
+  }
+
+  #owner(): RecordOwner {
+    return {
+      record: this.record,
+      change: (change) => this.#change(change),
+      save: () => this.#save(),
+      log: this.#log,
+    };
   }
 
   #change(change: Partial<SandboxReport>): void {
