@@ -28,6 +28,7 @@ mod os;
 mod place;
 mod runtime;
 mod sandbox;
+mod signals;
 mod view;
 mod warm;
 

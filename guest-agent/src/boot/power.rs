@@ -2,12 +2,12 @@
 //! a signal. Only while the agent is process 1.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use tokio::io::Interest;
 
 use crate::runtime::watch_fd;
+use crate::signals::SignalSet;
 use crate::{log, os};
 
 /// Between TERM and KILL for everything that runs.
@@ -30,32 +30,16 @@ fn meaning(signal: i32) -> Option<libc::c_int> {
 
 /// Blocks these signals for this thread and all that it starts later: process 1 gets none that it does not wait for.
 pub fn block_signals() {
-    // SAFETY: plain calls on a local set.
-    unsafe {
-        let set = signals();
-        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-    }
+    signals().block();
 }
 
-unsafe fn signals() -> libc::sigset_t {
-    // SAFETY: sigset_t is plain data, initialised by sigemptyset.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        for signal in (1..=libc::SIGRTMAX()).filter(|&signal| meaning(signal).is_some()) {
-            libc::sigaddset(&mut set, signal);
-        }
-        set
-    }
+fn signals() -> SignalSet {
+    SignalSet::of((1..=libc::SIGRTMAX()).filter(|&signal| meaning(signal).is_some()))
 }
 
 /// Waits for such a signal and does what it asks for. Returns only in the case of an error.
 pub async fn run() -> io::Result<()> {
-    // SAFETY: a new descriptor that is ours.
-    let arrived = unsafe {
-        let fd = libc::signalfd(-1, &signals(), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
-        watch_fd(OwnedFd::from_raw_fd(os::check(fd)?), Interest::READABLE)?
-    };
+    let arrived = watch_fd(signals().open()?, Interest::READABLE)?;
     let mut buffer = [0u8; size_of::<libc::signalfd_siginfo>()];
     loop {
         let mut guard = arrived.readable().await?;

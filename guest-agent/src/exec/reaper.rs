@@ -4,13 +4,13 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 
 use tokio::io::Interest;
 use tokio::sync::{Notify, oneshot};
 
 use crate::os;
 use crate::runtime::watch_fd;
+use crate::signals::SignalSet;
 
 /// Status word of `waitpid`.
 pub type WaitStatus = i32;
@@ -25,21 +25,11 @@ pub struct Reaper {
 
 /// Blocks SIGCHLD for this thread and all that it starts later. Call before any thread is made.
 pub fn block_sigchld() {
-    // SAFETY: plain signal-set calls on a local set.
-    unsafe {
-        let set = sigchld_set();
-        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-    }
+    sigchld().block();
 }
 
-unsafe fn sigchld_set() -> libc::sigset_t {
-    // SAFETY: sigset_t is plain data, initialised by sigemptyset.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGCHLD);
-        set
-    }
+fn sigchld() -> SignalSet {
+    SignalSet::of([libc::SIGCHLD])
 }
 
 impl Reaper {
@@ -57,11 +47,7 @@ impl Reaper {
 
     /// Runs for ever.
     pub async fn run(&self) -> io::Result<()> {
-        // SAFETY: a new descriptor that is ours.
-        let signals = unsafe {
-            let fd = libc::signalfd(-1, &sigchld_set(), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
-            watch_fd(OwnedFd::from_raw_fd(os::check(fd)?), Interest::READABLE)?
-        };
+        let signals = watch_fd(sigchld().open()?, Interest::READABLE)?;
         let mut buffer = [0u8; size_of::<libc::signalfd_siginfo>() * 4];
         loop {
             // One signal can stand for many children, and some may have ended before we listened.
