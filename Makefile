@@ -34,7 +34,7 @@ test-long-clients: ## Prime's published clients, all generations, against real m
 test-fresh: ## `make run` in a Debian 13 root that has nothing (needs root)
 	@tools/test-fresh.sh
 
-bench: ## the figures of SPECIFICATION.md beside the bare mechanism (G=group for one group)
+bench: ## the figures of SPECIFICATION.md beside the bare mechanism (G=group for one group; G=linux only when named, root)
 	@tools/bench.sh '$(G)'
 
 bench-load: ## 1,024 sandboxes at once on both daemons, their guests processes (8 minutes)

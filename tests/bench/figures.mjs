@@ -41,6 +41,15 @@ export const figures = {
   'churn-200-descriptors': ['', 'most', 0],
   // A heap that breathes is no leak; what a cycle leaves for good is.
   'churn-200-memory-slope': ['KiB/cycle', 'most', 16],
+  // A real Linux machine (group linux); bare is a plain VM of the same image.
+  'linux-boot': ['ms', 'ratio', 1.2],
+  'linux-docker-ready': ['ms', 'ratio', 1.2],
+  'linux-docker-run': ['ms', 'ratio', 1.2],
+  'linux-fio-randread': ['/s', 'share', 0.9],
+  'linux-fio-write': ['MB/s', 'share', 0.9],
+  'linux-fio-fsync': ['/s', 'share', 0.9],
+  'linux-untar-50k': ['/s', 'share', 0.9],
+  'linux-iperf3': ['Mbit/s', 'share', 0.9],
   // The load (tests/bench/load); bare is a process that does nothing, or the rate that was wanted.
   'load-burst': ['s', 'reported'],
   'load-streams-at-once': ['ms', 'reported'],

@@ -1,15 +1,19 @@
 #!/bin/bash
-# Builds the image of `make fidelity`: Debian 12 as a machine has it (systemd, the guest's kernel package with its
-# modules and initrd, sshd, and the tools that the probes use). Called by tools/fidelity.sh.
+# Builds the image of `make fidelity` and `make bench G=linux`: Debian 12 as a machine has it (systemd, the guest's kernel
+# package with its modules and initrd, sshd, and the tools that the probes use). Called by tools/fidelity.sh, tools/bench-linux.sh.
 #
-#   build-debian-vm.sh LAYER.tar ARCHIVE.tar      does nothing if both are there
-#   build-debian-vm.sh --key                      prints the key of its content: of this file and of the kernel package
+#   build-debian-vm.sh [--more a,b] LAYER.tar ARCHIVE.tar   does nothing if both are there
+#   build-debian-vm.sh [--more a,b] --key                   prints the key of its content: of this file, the kernel package, a and b
+#
+# --more: packages besides. Docker and containerd, if among them, do not start at boot.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 kernel=$(find .cache/kernel -maxdepth 1 -name 'linux-image-[0-9]*.deb' | sort -V | tail -n1)
 [ -n "$kernel" ] || { echo "no kernel package in .cache/kernel: run make build" >&2; exit 1; }
+more=
+if [ "${1:-}" = --more ]; then more=$2; shift 2; fi
 if [ "${1:-}" = --key ]; then
-  { cat tools/images/build-debian-vm.sh; basename "$kernel"; } | sha256sum | cut -c 1-12
+  { cat tools/images/build-debian-vm.sh; basename "$kernel"; echo "$more"; } | sha256sum | cut -c 1-12
   exit 0
 fi
 layer=$1 archive=$2
@@ -30,6 +34,8 @@ packages=(
   dmsetup bubblewrap sudo libcap2-bin attr acl git tmux gdb-minimal strace util-linux-extra bsdutils passwd login
   adduser hostname mount
 )
+IFS=, read -r -a added <<<"$more"
+packages+=("${added[@]}")
 # The kernel comes from the package that the guest's own kernel is taken from, its initrd from initramfs-tools.
 cat >"$work/set-up" <<'SH'
 #!/bin/sh
@@ -46,6 +52,9 @@ printf '/dev/vda / ext4 errors=remount-ro 0 1\n' >"$root/etc/fstab"
 printf '[Match]\nName=eth0\n\n[Network]\nAddress=10.0.2.15/24\nGateway=10.0.2.2\n' >"$root/etc/systemd/network/eth0.network"
 chroot "$root" systemctl enable systemd-networkd
 chroot "$root" systemctl disable apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer dpkg-db-backup.timer
+for unit in docker.service docker.socket containerd.service; do
+  [ ! -e "$root/lib/systemd/system/$unit" ] || chroot "$root" systemctl disable "$unit"
+done
 rm -rf "$root"/var/log/*.log "$root"/var/log/apt "$root"/etc/machine-id "$root"/etc/ssh/ssh_host_*
 touch "$root/etc/machine-id"
 chroot "$root" ssh-keygen -A
@@ -59,7 +68,7 @@ nice -n 10 mmdebstrap --quiet --variant=apt --format=tar --include="$(IFS=,; ech
   bookworm "$work/layer.tar" "$work"/debian.*
 cp "$work/layer.tar" "$layer.new"
 tools/images/docker-archive.sh "$work/layer.tar" "$work/image.tar" fidelity:latest '["/bin/bash"]' \
-  '"org.sandlot.stand-in":"Debian 12 as a machine, for make fidelity"'
+  '"org.sandlot.stand-in":"Debian 12 as a machine"'
 mv "$work/image.tar" "$archive"
 mv "$layer.new" "$layer"
 echo "built $archive ($(du -m "$archive" | cut -f1) MiB)"

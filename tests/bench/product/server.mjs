@@ -86,8 +86,8 @@ class Server {
     return JSON.parse((await this.send(method, target, options)).text);
   }
 
-  /** Creates a sandbox and waits until it runs. */
-  async create(image, labels = ['bench']) {
+  /** Creates a sandbox and waits until it runs. `more`: further fields of the request. */
+  async create(image, labels = ['bench'], more = {}) {
     const { id } = await this.json('POST', '/api/v1/sandbox', {
       body: {
         name: 'bench',
@@ -97,6 +97,7 @@ class Server {
         disk_size_gb: 5,
         labels,
         timeout_minutes: 60,
+        ...more,
       },
     });
     const deadline = performance.now() + 300_000;
@@ -115,11 +116,11 @@ class Server {
     return { base: `${auth.gateway_url}/${auth.user_ns}/${auth.job_id}`, token: auth.token };
   }
 
-  /** Runs a command line through the gateway; throws when it does not exit with 0. */
-  async exec(gateway, command) {
+  /** Runs a command line through the gateway; throws when it does not exit with 0. `more`: further fields of the request. */
+  async exec(gateway, command, more = {}) {
     const answer = await this.json('POST', `${gateway.base}/exec`, {
       token: gateway.token,
-      body: { command },
+      body: { command, ...more },
     });
     if (answer.exit_code !== 0) throw new Error(`${command}: exit ${answer.exit_code} ${answer.stderr}`);
     return answer.stdout;
