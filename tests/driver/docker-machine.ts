@@ -42,7 +42,7 @@ export class DockerMachine {
     packages: readonly string[],
     spec: TestSpec = {},
   ): Promise<DockerMachine> {
-    await node.importArchive(createReadStream(debianImage(name, packages)), `debian/${name}:1`);
+    await node.importArchive(createReadStream(await debianImage(name, packages)), `debian/${name}:1`);
     const sandbox = await node.create({
       image: `debian/${name}:1`,
       vcpus: 2,

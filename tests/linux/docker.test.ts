@@ -164,7 +164,7 @@ describe('Compose', () => {
     timeout: 3 * stepTimeoutMs,
   }, async () => {
     // PostgreSQL and Python of Debian's packages, as another machine would have exported them.
-    const tar = debianImage('stack', stackPackages);
+    const tar = await debianImage('stack', stackPackages);
     await docker.sandbox.files.uploadStream(createReadStream(tar), '/root/stack.tar');
     await docker.sh(
       "docker import -c 'ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin' /root/stack.tar stack:1 && rm /root/stack.tar",
