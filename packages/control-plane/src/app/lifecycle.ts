@@ -76,9 +76,10 @@ export class Lifecycle {
     try {
       const records = await findSandboxes(this.store.db, copyIds);
       const copies: NodeSandboxSpec[] = [];
-      for (const record of records.values()) {
-        if (record.state === 'pending')
-          copies.push(nodeSpec(record, await this.store.readSecrets(record.id)));
+      for (const copyId of copyIds) {
+        const record = records.get(copyId);
+        // One that was deleted meanwhile is not made.
+        if (record?.state === 'pending') copies.push(nodeSpec(record, await this.store.readSecrets(copyId)));
       }
       const reports = await this.fleet.client(nodeId, requestId).fork(id, { generation, copies });
       for (const report of reports) await this.sink(nodeId, report);
