@@ -1,26 +1,11 @@
 // `make bench [G=group]`: measures the product on the server that tools/bench.sh started, beside the bare mechanism, prints one
 // line a figure (`name product bare ratio limit verdict`), then `N figures`. Exits 1 when a group failed.
-import { readdirSync, readFileSync } from 'node:fs';
-import path from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { readExplanations } from './explanations.mjs';
 import { figures, formatFigure } from './figures.mjs';
 import { openServer } from './product/server.mjs';
 
-const here = path.dirname(fileURLToPath(import.meta.url));
 /** In this order: the short ones first. */
 const groups = ['start', 'exec', 'burst', 'transfer', 'image', 'files', 'memory', 'churn'];
-
-/** Figures that an RFD explains: a line `Figure: NAME` in docs/rfd/NNNN-….md. */
-function readExplanations() {
-  const folder = path.join(here, '../../docs/rfd');
-  const explained = new Map();
-  for (const file of readdirSync(folder).filter((name) => /^\d{4}-.*\.md$/.test(name))) {
-    for (const match of readFileSync(path.join(folder, file), 'utf8').matchAll(/^Figure: (\S+)$/gm)) {
-      explained.set(match[1], file.slice(0, 4));
-    }
-  }
-  return explained;
-}
 
 const wanted = process.argv[2] ? [process.argv[2]] : groups;
 if (wanted.some((name) => !groups.includes(name))) {

@@ -23,8 +23,8 @@ for try in 1 2 3 4 5; do dockerd --containerd=/run/containerd/containerd.sock &&
 export const stepTimeoutMs = 600_000;
 
 /**
- * A line of shell that prints the last line of a page. By bash alone: images need not have curl, and Debian's static
- * busybox crashes in wget beside this release's shared libraries, on a plain host as well.
+ * A line of shell that prints the last line of a page. By bash alone: images need not have curl, and the wget of Debian's
+ * static busybox crashes when it is given a timeout (`-T`), on a plain host as well.
  */
 export function fetchLine(host: string, port = 80, path = '/'): string {
   const ask = `exec 3<>/dev/tcp/${host}/${port} && printf "GET ${path} HTTP/1.0\\r\\nHost: test\\r\\n\\r\\n" >&3 && cat <&3`;
@@ -42,7 +42,7 @@ export class DockerMachine {
     packages: readonly string[],
     spec: TestSpec = {},
   ): Promise<DockerMachine> {
-    await node.importArchive(createReadStream(debianImage(name, packages)), `debian/${name}:1`);
+    await node.importArchive(createReadStream(await debianImage(name, packages)), `debian/${name}:1`);
     const sandbox = await node.create({
       image: `debian/${name}:1`,
       vcpus: 2,

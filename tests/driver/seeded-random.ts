@@ -24,10 +24,9 @@ export class SeededRandom {
 
   /** Bytes. */
   bytes(size: number): Buffer {
-    const bytes = Buffer.alloc(size);
-    for (let at = 0; at < size; at += 4)
-      bytes.writeUInt32LE(Math.floor(this.next() * 2 ** 32), Math.min(at, size - 4));
-    return bytes;
+    const bytes = Buffer.alloc(Math.ceil(size / 4) * 4);
+    for (let at = 0; at < size; at += 4) bytes.writeUInt32LE(Math.floor(this.next() * 2 ** 32), at);
+    return bytes.subarray(0, size);
   }
 }
 

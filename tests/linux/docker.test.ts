@@ -72,7 +72,7 @@ describe('containers', () => {
     );
     await docker.until(
       'it serves',
-      'docker run --rm --network inside bb:1 wget -q -T 20 -O - http://far/ | grep -qx page',
+      'docker run --rm --network inside bb:1 busybox timeout 60 wget -q -O - http://far/ | grep -qx page',
     );
     await docker.sh('docker rm -f far && docker network rm inside');
     expect(await docker.sh('docker run --rm --network none bb:1 ip -o addr | grep -c eth0 || true')).toBe(
@@ -164,7 +164,7 @@ describe('Compose', () => {
     timeout: 3 * stepTimeoutMs,
   }, async () => {
     // PostgreSQL and Python of Debian's packages, as another machine would have exported them.
-    const tar = debianImage('stack', stackPackages);
+    const tar = await debianImage('stack', stackPackages);
     await docker.sandbox.files.uploadStream(createReadStream(tar), '/root/stack.tar');
     await docker.sh(
       "docker import -c 'ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin' /root/stack.tar stack:1 && rm /root/stack.tar",
@@ -217,7 +217,7 @@ services:
     ports: ["8081:80"]
     depends_on: {db: {condition: service_healthy}}
     healthcheck:
-      test: ["CMD", "busybox", "wget", "-q", "-T", "40", "-O", "-", "http://127.0.0.1/"]
+      test: ["CMD", "busybox", "timeout", "40", "busybox", "wget", "-q", "-O", "-", "http://127.0.0.1/"]
       interval: 5s
       timeout: 60s
       retries: 60

@@ -23,7 +23,7 @@ async function sandboxOf(
   packages: readonly string[],
   spec: TestSpec = {},
 ): Promise<TestSandbox> {
-  await node.importArchive(createReadStream(debianImage(name, packages)), `debian/${name}:1`);
+  await node.importArchive(createReadStream(await debianImage(name, packages)), `debian/${name}:1`);
   return node.create({
     image: `debian/${name}:1`,
     memoryMiB: 1024,

@@ -75,7 +75,7 @@ describe.each([
   let box: TestSandbox;
 
   beforeAll(async () => {
-    await node.importArchive(createReadStream(debianImage(name, list)), `debian/${name}:1`);
+    await node.importArchive(createReadStream(await debianImage(name, list)), `debian/${name}:1`);
     box = await node.create({ image: `debian/${name}:1`, memoryMiB: 768, diskBytes: 4 * 2 ** 30 });
   });
   afterAll(() => box?.delete());

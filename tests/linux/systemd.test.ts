@@ -20,7 +20,7 @@ let node: TestNode;
 
 beforeAll(async () => {
   node = await TestNode.start({ withPython: false });
-  await node.importArchive(createReadStream(debianImage('systemd', packages)), image);
+  await node.importArchive(createReadStream(await debianImage('systemd', packages)), image);
 });
 afterAll(() => node?.close());
 

@@ -42,7 +42,7 @@ export class ViewMachine {
         world = await OutsideWorld.open(namespace);
       },
     });
-    await node.importArchive(createReadStream(debianImage('views', packages)), 'debian/views:1');
+    await node.importArchive(createReadStream(await debianImage('views', packages)), 'debian/views:1');
     const spec = { image: 'debian/views:1', memoryMiB: 1024, diskBytes: 3 * 2 ** 30 };
     const machine = new ViewMachine(node, await node.create(spec), world as OutsideWorld);
     await machine.#fill();

@@ -102,14 +102,20 @@ fn make_etc() -> io::Result<()> {
 }
 
 /// Writes a file anew; a link in its place is replaced by one. In place, not by renaming: nobody else is
-/// there yet, and each further kind of operation costs a restored machine milliseconds.
+/// there yet, and each further kind of operation costs a restored machine milliseconds. So it is not emptied
+/// first either: ext4 gives such a file its blocks when it is closed, any other one later.
 fn write_over(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+    let found = path.symlink_metadata();
+    if found.as_ref().is_ok_and(|found| found.is_symlink()) {
         std::fs::remove_file(path)?;
     }
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_NOFOLLOW;
-    let file = os::open(path, flags, mode)?;
-    std::fs::File::from(file).write_all(content)
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_NOFOLLOW;
+    let mut file = std::fs::File::from(os::open(path, flags, mode)?);
+    file.write_all(content)?;
+    if found.is_ok_and(|found| found.len() > content.len() as u64) {
+        file.set_len(content.len() as u64)?;
+    }
+    Ok(())
 }
 
 /// Writes `/etc/resolv.conf` of a new machine, an ordinary file that can be edited, replaced and removed. A link
@@ -172,6 +178,20 @@ mod tests {
         assert!(text.contains("127.0.0.1\tlocalhost\n"));
         assert!(text.contains("::1\tlocalhost"));
         assert!(text.contains("10.0.2.15\tbox\n"));
+    }
+
+    #[test]
+    fn a_file_written_over_has_the_new_content_only() {
+        let path = std::env::temp_dir().join(format!("sandlot-names-{}", std::process::id()));
+        for (content, mode) in [("first and long", 0o644), ("second", 0o600), ("third, the longest", 0o600)] {
+            write_over(&path, content.as_bytes(), mode).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/nonexistent/target", &path).unwrap();
+        write_over(&path, b"no link", 0o644).unwrap();
+        assert!(path.symlink_metadata().unwrap().is_file());
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

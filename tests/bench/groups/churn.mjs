@@ -2,13 +2,13 @@
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { collectGarbage } from '../product/collect.mjs';
-import { countDescriptors, listTree, readPssMiB } from '../product/processes.mjs';
+import { listDescriptors, listTree, readPssMiB } from '../product/processes.mjs';
 import { timeFirstExec } from '../product/server.mjs';
 
 /** Caches fill and pools reach their size before the count begins. */
 const warmCycles = 100;
-/** Kept connections that nobody uses close after some seconds. */
-const settleMs = 12_000;
+/** Kept connections that nobody uses close after 75 s, the clients' as well as those between our daemons. */
+const settleMs = 80_000;
 const cycles = 200;
 const abreast = 2;
 
@@ -19,9 +19,9 @@ export async function measure({ server, image, onFigure }) {
     const trees = [...new Set(pids())];
     const { machines } = await server.json('GET', '/api/v1/status');
     return {
-      processes: trees.length + machines.length,
+      processes: [...trees, ...machines.map(({ pid }) => pid)],
       files: listFiles(server.status.data_folder ?? server.status.dataFolder),
-      descriptors: countDescriptors(trees),
+      descriptors: listDescriptors(trees),
     };
   };
   await cycle(server, image, warmCycles);
@@ -35,12 +35,10 @@ export async function measure({ server, image, onFigure }) {
     memory.push([done + 20, readPssMiB(daemons) * 1024]);
   }
   const after = await look();
-  const known = new Set(before.files);
-  const made = after.files.filter((file) => !known.has(file));
-  if (made.length > 0) console.error(`files that were not there before: ${made.join(' ')}`);
-  onFigure('churn-200-files', { product: Math.max(0, after.files.length - before.files.length) });
-  for (const what of ['processes', 'descriptors']) {
-    onFigure(`churn-200-${what}`, { product: Math.max(0, after[what] - before[what]) });
+  for (const what of ['files', 'processes', 'descriptors']) {
+    const made = added(before[what], after[what]);
+    if (made.length > 0) console.error(`${what} that were not there before: ${made.join(', ')}`);
+    onFigure(`churn-200-${what}`, { product: Math.max(0, after[what].length - before[what].length) });
   }
   onFigure('churn-200-memory-slope', { product: Math.max(0, slope(memory)) });
 }
@@ -64,6 +62,16 @@ function listFiles(folder) {
     },
   );
   return found.trim().split('\n');
+}
+
+/** What the second list has more of. */
+function added(before, after) {
+  const left = [...before];
+  return after.filter((item) => {
+    const at = left.indexOf(item);
+    if (at >= 0) left.splice(at, 1);
+    return at < 0;
+  });
 }
 
 /** Least squares. */

@@ -2,6 +2,7 @@
 // Prints one line a figure as `make bench` does, then `N figures`. Exits 1 when anything failed; limits on time only show.
 // Arguments: --sandboxes N --seconds N --image NAME --creates-per-minute N.
 import { parseArgs } from 'node:util';
+import { readExplanations } from '../explanations.mjs';
 import { formatFigure } from '../figures.mjs';
 import { sandlot } from '../product/server.mjs';
 import { LoadClient } from './client.mjs';
@@ -27,11 +28,12 @@ const { url, api_key: key } = JSON.parse(await sandlot('config', '--output', 'js
 const client = new LoadClient(url, key);
 const status = await client.call('GET', '/api/v1/status');
 const daemons = new Daemons(client, status);
+const explained = readExplanations();
 let count = 0;
 const failures = [];
 const note = (text) => console.error(`${((performance.now() - begin) / 1000).toFixed(1)} s: ${text}`);
 const show = (name, product, bare) => {
-  console.log(formatFigure(name, { product, bare }));
+  console.log(formatFigure(name, { product, bare }, explained));
   count++;
 };
 const begin = performance.now();
