@@ -102,7 +102,11 @@ it('refuses a generation that is not higher, and what does not run', async () =>
   await expect(node.ask('POST', `/v1/sandboxes/${sandbox.id}/resume`, { generation: 0 })).rejects.toThrow(
     /409/,
   );
-  await sandbox.delete();
+  // Of a resume that never came here: the end must be of that generation, or nobody would believe it.
+  const path = `/v1/sandboxes/${sandbox.id}`;
+  expect(await node.ask('DELETE', `${path}?generation=3`)).toMatchObject({ state: 'stopped', generation: 3 });
+  await node.ask('POST', `${path}/acknowledge?generation=3`, {});
+  expect(await node.report(sandbox.id)).toBeUndefined();
 });
 
 it('kill -9 of the node agent in a pause or a resume, at any moment: one machine or none, and all is there', async () => {

@@ -6,7 +6,7 @@
 import type { NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import type { Logger } from 'pino';
 import type { SandboxRecord } from '../domain/record.js';
-import { requestStop } from '../domain/transition.js';
+import { requestStop, transition } from '../domain/transition.js';
 import type { Fleet } from '../nodes/fleet.js';
 import { NodeRefusedError } from '../nodes/node-error.js';
 import { findSandbox, findSandboxes } from '../store/sandboxes.js';
@@ -161,7 +161,10 @@ export class Lifecycle {
       const log = this.log.child({ sandboxId: id, nodeId });
       if (error instanceof NodeRefusedError && error.status < 500) {
         log.warn({ err: error }, 'the node refused to resume the sandbox');
-        await this.#giveUp(id, error.message);
+        const message = `Its node refused to resume it: ${error.message}`;
+        await this.store.change(id, (current) =>
+          current.state === 'resuming' ? transition(current, 'paused', this.now(), { message }) : undefined,
+        );
       } else log.warn({ err: error }, 'the sandbox could not be resumed yet; it will be tried again');
     }
   }

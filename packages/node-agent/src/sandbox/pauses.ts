@@ -114,7 +114,6 @@ export class Pauses {
     const { host } = this;
     const { record, parts } = host;
     try {
-      delete record.report.message;
       host.change({ state: 'resuming' });
       await host.save();
       const snapshot = record.memory === undefined ? undefined : await parts.snapshots.read(record.memory);

@@ -189,12 +189,21 @@ export class Sandbox {
       throw new SandboxConflictError(
         `${this.id} is ${report.state} with generation ${spec.generation}, and cannot be resumed as ${generation}`,
       );
-    spec.generation = generation;
-    report.generation = generation;
+    this.raiseGeneration(generation);
+    // At once: nobody may be told that this generation is paused before it was.
+    report.state = 'resuming';
+    delete report.message;
     // What of the pause is still under way comes first.
     const before = this.#starting;
     this.#atWork = true;
     this.#starting = before.then(() => this.#pauses.resume());
+  }
+
+  /** What is reported from now on is of this generation, if it is higher. */
+  raiseGeneration(generation: number): void {
+    const { report, spec } = this.record;
+    spec.generation = Math.max(spec.generation, generation);
+    report.generation = spec.generation;
   }
 
   /** Resolves when it runs, and wakes it if it is paused. Rejects with why it does not. */

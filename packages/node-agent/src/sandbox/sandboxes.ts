@@ -139,6 +139,8 @@ export class Sandboxes {
     if (generation < sandbox.spec.generation) {
       throw new SandboxConflictError(`${sandboxId} is here with generation ${sandbox.spec.generation}`);
     }
+    // A resume that never came to us had raised it: the end is that generation's, or nobody would believe it.
+    sandbox.raiseGeneration(generation);
     if (!isOver(sandbox.report)) {
       await sandbox.end({ reason: 'DELETED', message: 'The sandbox was deleted.' });
     }
