@@ -308,12 +308,18 @@ fn a_half_line_and_junk_on_ctl_do_no_harm() {
 fn fixups_give_a_new_name() {
     with_agent("fixups", |agent| async move {
         let host = agent.initialised(json!({})).await;
-        let fixups = json!({ "timeUnixMs": 1, "entropyBase64": "A".repeat(44), "hostname": "other",
-                             "machineId": "0".repeat(32), "sandboxId": "sb2" });
-        assert_eq!(host.call("POST", "/fixups", fixups.to_string()).await.status, 200);
+        let identity = json!({ "hostname": "other", "machineId": "0".repeat(32), "sandboxId": "sb2",
+                               "env": { "OF": "copy" } });
+        let fixups = json!({ "timeUnixMs": 1, "entropyBase64": "A".repeat(44), "identity": identity });
+        let answer = host.call("POST", "/fixups", fixups.to_string()).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.json()["timeUnixMs"].as_f64().unwrap() > 1e12);
+        assert_eq!(host.run(&["sh", "-c", "echo $HOSTNAME $OF"]).await.stdout, "other copy\n");
+        // Without an identity it stays who it is.
+        let same = json!({ "timeUnixMs": 1, "entropyBase64": "A".repeat(44) });
+        assert_eq!(host.call("POST", "/fixups", same.to_string()).await.status, 200);
         assert_eq!(host.run(&["sh", "-c", "echo $HOSTNAME"]).await.stdout, "other\n");
-        let weak = json!({ "timeUnixMs": 1, "entropyBase64": "AAAA", "hostname": "x",
-                           "machineId": "0".repeat(32), "sandboxId": "x" });
+        let weak = json!({ "timeUnixMs": 1, "entropyBase64": "AAAA" });
         assert_eq!(host.call("POST", "/fixups", weak.to_string()).await.status, 400);
         assert_eq!(host.call("POST", "/warm", "").await.status, 200);
         for call in ["/freeze", "/thaw"] {

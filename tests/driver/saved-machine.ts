@@ -1,6 +1,6 @@
 /**
  * One machine that is saved with its memory while transfers run, and restored from there as often as a
- * test likes. Works on the VMM driver directly, because the product has no such snapshots yet. Used by
+ * test likes, at moments that the driver's own snapshots do not offer. Used by
  * `snapshot-story.ts`.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
@@ -94,7 +94,7 @@ export class SavedMachine {
       {
         id: 'saved',
         folder,
-        template: this.#template as Template,
+        from: this.#template as Template,
         disk: { backingPath: join(this.#folder, 'root.ext4'), sizeBytes: diskBytes },
         network,
       },

@@ -188,7 +188,12 @@ export class TestNode {
   async request(spec: TestSpec = {}): Promise<TestSandbox> {
     const id = `t${this.instanceId}x${this.#count++}`;
     const sandbox = new TestSandbox(this, id, spec.generation ?? 1);
-    await this.ask('PUT', `/v1/sandboxes/${id}`, {
+    await this.ask('PUT', `/v1/sandboxes/${id}`, { ...this.#specOf(id), ...spec });
+    return sandbox;
+  }
+
+  #specOf(id: string): NodeSandboxSpec {
+    return {
       sandboxId: id,
       generation: 1,
       image: pythonImage,
@@ -200,9 +205,7 @@ export class TestNode {
       env: {},
       secrets: {},
       egress: { generation: 0, allowlist: null, denylist: [] },
-      ...spec,
-    });
-    return sandbox;
+    };
   }
 
   /** A running sandbox. */
@@ -212,6 +215,28 @@ export class TestNode {
     if (report.state !== 'running')
       throw new Error(`${sandbox.id} did not start: ${report.reason} ${report.message}`);
     return sandbox;
+  }
+
+  /** Asks for copies of a running sandbox and does not wait until they run. */
+  async requestFork(
+    source: TestSandbox,
+    count: number,
+    change: TestSpec = {},
+    generation?: number,
+  ): Promise<TestSandbox[]> {
+    const ids = Array.from({ length: count }, () => `t${this.instanceId}x${this.#count++}`);
+    const copies = ids.map((id) => ({ ...this.#specOf(id), ...change, sandboxId: id }));
+    const report = await this.report(source.id);
+    await this.ask('POST', `/v1/sandboxes/${source.id}/fork`, {
+      generation: generation ?? report?.generation,
+      copies,
+    });
+    return ids.map((id) => this.sandbox(id));
+  }
+
+  /** One that is here. */
+  sandbox(id: string): TestSandbox {
+    return new TestSandbox(this, id, 1);
   }
 
   /** Newest lines of the node agent's log. */

@@ -140,8 +140,10 @@ print(count)`,
   /** Deletes it on the node and lets the node forget it. */
   async delete(): Promise<SandboxReport> {
     const path = `/v1/sandboxes/${this.id}`;
-    const report = await this.node.ask<SandboxReport>('DELETE', `${path}?generation=${this.generation}`);
-    await this.node.ask('POST', `${path}/acknowledge?generation=${this.generation}`, {});
+    // A resume raises it.
+    const generation = (await this.node.report(this.id))?.generation ?? this.generation;
+    const report = await this.node.ask<SandboxReport>('DELETE', `${path}?generation=${generation}`);
+    await this.node.ask('POST', `${path}/acknowledge?generation=${generation}`, {});
     return report;
   }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::os;
 
@@ -24,6 +25,11 @@ pub fn set(unix_ms: f64) -> io::Result<()> {
     // SAFETY: a valid timespec.
     os::check(unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &now) })?;
     Ok(())
+}
+
+/// The wall clock, in milliseconds since 1970.
+pub fn now_unix_ms() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64() * 1000.0)
 }
 
 /// `struct rand_pool_info`.

@@ -82,10 +82,29 @@ pub struct GuestFixups {
     pub time_unix_ms: f64,
     /// 32 or more fresh random bytes, base64.
     pub entropy_base64: String,
+    /// Absent: it stays who it is.
+    pub identity: Option<Identity>,
+}
+
+/// Who a copy of a machine becomes.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// Id of the sandbox.
+    pub sandbox_id: String,
     /// Name of the machine.
     pub hostname: String,
     /// 32 hex digits.
     pub machine_id: String,
-    /// Id of the sandbox.
-    pub sandbox_id: String,
+    /// Over the environment that it has.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+}
+
+/// Answer of `/fixups`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestFixed {
+    /// Our wall clock, after it was set.
+    pub time_unix_ms: f64,
 }

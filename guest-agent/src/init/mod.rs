@@ -17,13 +17,12 @@ use h2::RecvStream;
 use http::StatusCode;
 use serde::de::DeserializeOwned;
 
-use self::contract::{GuestFixups, GuestInit, GuestInitResult};
+use self::contract::{GuestFixed, GuestFixups, GuestInit, GuestInitResult, Identity};
 use crate::agent::Agent;
 use crate::boot::{self, devices, modules, mounts};
 use crate::exec::contract::ExecStart;
 use crate::exec::lookup;
 use crate::exec::start::{self, Life};
-use crate::http::answer::Done;
 use crate::http::body;
 use crate::http::error::{CallError, plain_reason};
 use crate::log;
@@ -58,26 +57,37 @@ pub async fn post_init(agent: &Rc<Agent>, body: &mut RecvStream) -> Result<Guest
     Ok(result)
 }
 
-/// `POST /fixups`: a machine restored from a snapshot gets a new identity; all else goes on.
-pub async fn post_fixups(agent: &Agent, body: &mut RecvStream) -> Result<Done, CallError> {
+/// `POST /fixups`: a machine restored from a snapshot gets the time, fresh randomness and, if it is a copy, a new
+/// identity; all else goes on. Doing it again changes nothing.
+pub async fn post_fixups(agent: &Agent, body: &mut RecvStream) -> Result<GuestFixed, CallError> {
     let request: GuestFixups = read_request(body).await?;
     let entropy = check_entropy(&request.entropy_base64)?;
     agent.require_initialised()?;
     if agent.place.is_machine() {
-        let old = agent.sandbox().hostname.clone();
         step("set the clock", clock::set(request.time_unix_ms))?;
         step("mix in entropy", clock::add_entropy(&entropy))?;
-        step("set the hostname", names::set_hostname(&request.hostname))?;
+    }
+    if let Some(identity) = request.identity {
+        become_another(agent, identity)?;
+    }
+    Ok(GuestFixed { time_unix_ms: clock::now_unix_ms() })
+}
+
+fn become_another(agent: &Agent, identity: Identity) -> Result<(), CallError> {
+    if agent.place.is_machine() {
+        let old = agent.sandbox().hostname.clone();
+        step("set the hostname", names::set_hostname(&identity.hostname))?;
         // A sandbox may have made these unwritable; its clone is usable all the same.
-        note("rename the machine in /etc", names::rename_host_files(&old, &request.hostname));
-        note("write /etc/machine-id", names::write_machine_id(&request.machine_id));
+        note("rename the machine in /etc", names::rename_host_files(&old, &identity.hostname));
+        note("write /etc/machine-id", names::write_machine_id(&identity.machine_id));
     }
     agent.change_sandbox(|sandbox| {
-        sandbox.id = request.sandbox_id;
-        sandbox.environment.set("HOSTNAME", &request.hostname);
-        sandbox.hostname = request.hostname;
+        sandbox.id = identity.sandbox_id;
+        sandbox.environment.set("HOSTNAME", &identity.hostname);
+        sandbox.environment.set_all(&identity.env);
+        sandbox.hostname = identity.hostname;
     });
-    Ok(Done {})
+    Ok(())
 }
 
 async fn read_request<T: DeserializeOwned>(body: &mut RecvStream) -> Result<T, CallError> {

@@ -84,7 +84,7 @@ complete -o filenames -F _sandlot sandlot
 }
 
 /** Commands whose first argument is a sandbox. */
-const takeIds = ['run', 'get', 'logs', 'rm', 'upload', 'download'];
+const takeIds = ['run', 'get', 'logs', 'fork', 'pause', 'resume', 'rm', 'upload', 'download'];
 
 function idCase(nodes: CompletionNode[], form: (condition: string) => string): string {
   const paths = nodes

@@ -329,6 +329,38 @@ describe('ls, get, logs', () => {
   });
 });
 
+describe('pause, resume, fork', () => {
+  beforeEach(() => {
+    api.add('abc1');
+    api.add('abd2');
+  });
+
+  it('pause and resume each that is named', async () => {
+    expect((await world.run(['pause', 'abc', 'abd2'])).stdout).toBe('abc1\nabd2\n');
+    expect(api.sandboxes.map(({ status }) => status)).toEqual(['PAUSED', 'PAUSED']);
+    const resumed = await world.run(['resume', 'abc1', '-o', 'json']);
+    expect(JSON.parse(resumed.stdout)).toMatchObject({ id: 'abc1', status: 'RUNNING' });
+  });
+
+  it('fork prints an id a line, and says which copies do not run', async () => {
+    const options = ['-n', '2', '--label', 'g=7', '--env', 'K=V', '--timeout', '2h', '--partial'];
+    const { code, stdout } = await world.run(['fork', 'abc', ...options]);
+    expect([code, stdout]).toEqual([0, 'abc1-1\nabc1-2\n']);
+    expect(api.forks[0]).toMatchObject({
+      ...{ count: 2, labels: ['g=7'], environment_vars: { K: 'V' } },
+      ...{ timeout_minutes: 120, allow_partial: true },
+    });
+    api.forkErrors = [{ index: 2, code: 'CAPACITY', message: 'there was no room' }];
+    const partial = await world.run(['fork', 'abc1', '-n', '3']);
+    expect([partial.code, partial.stderr]).toEqual([1, 'sandlot fork: copy 3: there was no room\n']);
+  });
+
+  it('create says what becomes of an idle one', async () => {
+    await world.run(['create', 'img', '--idle-action', 'pause', '--idle-timeout', '5', '--no-wait']);
+    expect(api.creates[0]).toMatchObject({ idle_action: 'pause', idle_timeout_minutes: 5 });
+  });
+});
+
 describe('rm', () => {
   beforeEach(() => {
     api.add('abc1', { labels: ['x'] });

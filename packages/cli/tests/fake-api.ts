@@ -19,6 +19,10 @@ export class FakeApi {
   /** Sandboxes that are shown, but have been removed before. */
   readonly removed = new Set<string>();
   readonly commands = new CommandService('/gw/u/s');
+  /** Bodies of forks. */
+  readonly forks: Record<string, unknown>[] = [];
+  /** What forks say of copies that do not run. */
+  forkErrors: { index: number; code: string; message: string }[] = [];
   /** Bodies of pulls. */
   readonly pulls: Record<string, unknown>[] = [];
   /** What calls about accounts were authorized with. */
@@ -147,6 +151,16 @@ export class FakeApi {
     if (path.endsWith('/auth')) {
       const expires_at = new Date(Date.now() + 3_600_000).toISOString();
       return send(200, { token: 't', gateway_url: `${this.url}/gw`, user_ns: 'u', job_id: 's', expires_at });
+    }
+    const action = /\/(pause|resume|fork)$/.exec(path)?.[1];
+    if (action === 'fork') {
+      this.forks.push(JSON.parse(body.toString()) as Record<string, unknown>);
+      const made = [1, 2].map((number) => ({ ...found, id: `${found.id}-${number}` }));
+      return send(201, { sandboxes: made, errors: this.forkErrors });
+    }
+    if (action !== undefined) {
+      found.status = action === 'pause' ? 'PAUSED' : 'RUNNING';
+      return send(200, found);
     }
     if (path.endsWith('/logs')) return send(200, { logs: this.logs });
     if (path.endsWith('/error-context'))

@@ -13,6 +13,7 @@ import { Dispatcher } from './app/dispatch.js';
 import { GatewayTokens } from './app/gateway-tokens.js';
 import { Lifecycle } from './app/lifecycle.js';
 import { Reconciler } from './app/reconcile.js';
+import { Resumes } from './app/resumes.js';
 import { CertificateWatch } from './edge/certificate.js';
 import { Forwarder } from './edge/forwarder.js';
 import { FrontServer } from './edge/front-server.js';
@@ -121,6 +122,7 @@ async function openCore(options: ControlPlaneOptions, log: Logger, now: () => nu
     fleet: () => fleet,
     dispatcher: () => dispatcher,
     lifecycle: () => lifecycle,
+    resumes: () => resumes,
     onInStep: () => void reconciler.run(),
   });
   const link: NodeLink = new NodeLink(options.nodeSocket, reports, log, now);
@@ -133,7 +135,10 @@ async function openCore(options: ControlPlaneOptions, log: Logger, now: () => nu
     now,
   );
   const dispatcher: Dispatcher = new Dispatcher(store, fleet, lifecycle, log, now);
-  const reconciler: Reconciler = new Reconciler({ store, fleet, dispatcher, lifecycle, reports, log, now });
+  const resumes: Resumes = new Resumes(store, dispatcher, lifecycle, now);
+  const reconciler: Reconciler = new Reconciler({
+    ...{ store, fleet, dispatcher, lifecycle, resumes, reports, log, now },
+  });
   await dispatcher.open();
   const app: AppContext = {
     store,
@@ -141,6 +146,7 @@ async function openCore(options: ControlPlaneOptions, log: Logger, now: () => nu
     hub: new ChangeHub(store),
     dispatcher,
     lifecycle,
+    resumes,
     tokens,
     log,
     now,

@@ -6,7 +6,14 @@
 import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import type { EgressPolicy, NodeInfo, NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
+import type {
+  EgressPolicy,
+  NodeFork,
+  NodeInfo,
+  NodeResume,
+  NodeSandboxSpec,
+  SandboxReport,
+} from '@sandlot/protocol';
 
 /** A sandbox on it. */
 export interface FakeSandbox {
@@ -34,9 +41,20 @@ export class FakeNode {
   /** Start sandboxes by themselves; false: the test moves them by {@link change}. */
   autoRun = true;
   /** Awaited before an answer. */
-  gate: (kind: 'start' | 'remove' | 'egress' | 'info', id: string) => Promise<void> = async () => undefined;
+  gate: (
+    kind: 'start' | 'remove' | 'egress' | 'info' | 'pause' | 'resume' | 'fork',
+    id: string,
+  ) => Promise<void> = async () => undefined;
   /** Answers a start with an error instead. */
   refuseStart: Answer | undefined;
+  /** Answers a pause with an error instead. */
+  refusePause: Answer | undefined;
+  /** Answers a fork with an error instead. */
+  refuseFork: Answer | undefined;
+  /** Which copy of the next fork does not start. */
+  failCopy: number | undefined;
+  /** Why a resume comes to nothing. */
+  failResume: string | undefined;
   /** Serves `/gw/…`. */
   gateway: (request: IncomingMessage, response: ServerResponse) => void = (_request, response) => {
     response.writeHead(200, { 'content-type': 'application/json' }).end('{"ok":true}');
@@ -150,6 +168,9 @@ export class FakeNode {
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined)
       return { status: 404, body: { code: 'not-found', message: 'no such sandbox' } };
+    if (action === 'fork') return this.#fork(id, (await json(request)) as NodeFork);
+    if (action === 'pause') return this.#pause(id);
+    if (action === 'resume') return this.#resume(sandbox, (await json(request)) as NodeResume);
     if (action === 'logs') return { body: { logs: `log of ${id}` } };
     if (action === 'read-file') {
       const { path } = (await json(request)) as { path: string };
@@ -189,6 +210,54 @@ export class FakeNode {
     this.publish(report);
     if (this.autoRun) setImmediate(() => this.sandboxes.get(id)?.report.state === 'pending' && this.run(id));
     return { status: 202, body: report };
+  }
+
+  async #fork(id: string, { copies }: NodeFork): Promise<Answer> {
+    await this.gate('fork', id);
+    if (this.refuseFork !== undefined) return this.refuseFork;
+    const reports = copies.map((spec): SandboxReport => {
+      const { sandboxId, generation } = spec;
+      const report = { sandboxId, generation, state: 'pending', stage: 'network', timings: {} } as const;
+      this.sandboxes.set(sandboxId, { spec, report });
+      this.publish(report);
+      return report;
+    });
+    const { failCopy } = this;
+    this.failCopy = undefined;
+    setImmediate(() => {
+      for (const [index, { sandboxId }] of copies.entries()) {
+        if (index !== failCopy) this.run(sandboxId);
+        else this.change(sandboxId, { state: 'failed', reason: 'START_FAILED', message: 'the test says no' });
+      }
+    });
+    return { status: 202, body: { reports } };
+  }
+
+  async #pause(id: string): Promise<Answer> {
+    await this.gate('pause', id);
+    if (this.refusePause !== undefined) return this.refusePause;
+    this.change(id, { state: 'pausing' });
+    this.change(id, { state: 'paused' });
+    return { body: this.sandboxes.get(id)?.report };
+  }
+
+  async #resume({ spec, report }: FakeSandbox, { generation }: NodeResume): Promise<Answer> {
+    await this.gate('resume', spec.sandboxId);
+    if (generation <= report.generation && report.state !== 'resuming')
+      return { status: 409, body: { code: 'conflict', message: 'that generation was here' } };
+    spec.generation = generation;
+    const { wanted: _, ...rest } = report;
+    const fake = this.sandboxes.get(spec.sandboxId) as FakeSandbox;
+    fake.report = { ...rest, generation };
+    this.change(spec.sandboxId, { state: 'resuming' });
+    const { failResume } = this;
+    setImmediate(() =>
+      this.change(
+        spec.sandboxId,
+        failResume === undefined ? { state: 'running' } : { state: 'paused', message: failResume },
+      ),
+    );
+    return { status: 202, body: fake.report };
   }
 
   async #remove(id: string, generation: number): Promise<Answer> {

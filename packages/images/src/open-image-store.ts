@@ -151,6 +151,15 @@ class FileImageStore implements ImageStore {
     return image !== undefined && (await this.rootfs.find(image.rootfsKey)) !== undefined;
   }
 
+  async share(other: string, holder: string): Promise<void> {
+    this.checkOpen();
+    await this.mutex.run(async () => {
+      const held = this.records.holds.get(other);
+      if (!held) throw new ImageError('not-found', `${other} holds no image that ${holder} could share`);
+      await this.records.saveHold({ ...held, holder, since: new Date().toISOString() });
+    });
+  }
+
   async release(holder: string): Promise<void> {
     await this.mutex.run(async () => {
       if (this.records.holds.has(holder)) await this.records.removeHold(holder);

@@ -60,6 +60,8 @@ export interface ImageStore {
   prepare(reference: string, options?: PullOptions): Promise<void>;
   /** True if `acquire` would answer from what is here. */
   isReady(reference: string): Promise<boolean>;
+  /** Holds for `holder` the same rootfs as `other` does, whatever its name means by now. Throws {@link ImageError} `not-found` when that holds none. */
+  share(other: string, holder: string): Promise<void>;
   /** Drops the hold. Unknown holders are fine. */
   release(holder: string): Promise<void>;
   /** Names of all holders, for reconciling after a restart. */

@@ -23,6 +23,7 @@ import { CpuLimits } from './sandbox/cpu-limits.js';
 import { RecordFolder } from './sandbox/record.js';
 import { Sandboxes } from './sandbox/sandboxes.js';
 import { Semaphore } from './sandbox/semaphore.js';
+import { SnapshotStore } from './snapshots/snapshot-store.js';
 import { TemplateStore } from './templates/template-store.js';
 
 /** How often what is left over is looked for, ms. */
@@ -54,6 +55,9 @@ export async function startNodeAgent(
   await networks.start();
   const templates = new TemplateStore({ folder: folder('templates'), driver, networks, log });
   await templates.open();
+  const isRoot = process.getuid?.() === 0;
+  const snapshots = new SnapshotStore(folder('snapshots'), isRoot && options.driver === 'qemu');
+  await snapshots.open();
   const cpuLimits = await CpuLimits.open(options.instanceId);
   const sandboxes = new Sandboxes(
     {
@@ -61,6 +65,7 @@ export async function startNodeAgent(
       images,
       networks,
       templates,
+      snapshots,
       records,
       cpuLimits,
       restores: new Semaphore(4 * availableParallelism()),
@@ -68,7 +73,7 @@ export async function startNodeAgent(
     log,
   );
   await sandboxes.open(found);
-  const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes, records });
+  const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes, records, snapshots });
   const server = createNodeServer({
     sandboxes,
     images,

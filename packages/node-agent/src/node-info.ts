@@ -8,6 +8,7 @@ import type { NodeAgentOptions } from './options.js';
 import type { CpuLimits } from './sandbox/cpu-limits.js';
 import type { RecordFolder } from './sandbox/record.js';
 import type { Sandboxes } from './sandbox/sandboxes.js';
+import type { SnapshotStore } from './snapshots/snapshot-store.js';
 import { version } from './version.js';
 
 /** Memory that is never offered: the host, its page cache and our daemons. */
@@ -20,6 +21,7 @@ interface Parts {
   cpuLimits: CpuLimits;
   sandboxes: Sandboxes;
   records: RecordFolder;
+  snapshots: SnapshotStore;
 }
 
 /** Reads the disk space now; all else is known. Disk is offered of what is free and what our sandboxes take of it. */
@@ -30,10 +32,12 @@ export async function describeNode({
   cpuLimits,
   sandboxes,
   records,
+  snapshots,
 }: Parts): Promise<NodeInfo> {
   const disk = await statfs(options.dataFolder);
   // Reservations are taken off the offer, so what stands behind them must not be taken off twice.
-  const diskGiB = (disk.bavail * disk.bsize + (await records.usedBytes())) / 2 ** 30;
+  const usedBytes = (await records.usedBytes()) + (await snapshots.usedBytes());
+  const diskGiB = (disk.bavail * disk.bsize + usedBytes) / 2 ** 30;
   const memoryMiB = Math.max(0, totalmem() / 2 ** 20 - keptMemoryMiB);
   const warnings = networks.warnings();
   if (info.accelerator === 'tcg') {

@@ -30,7 +30,7 @@
  * | PUT /tar?path= | tar stream | {@link FileWritten}; unpacked below path, which is made; never outside it |
  * | POST /connect?port= | bytes both ways | the stream is a TCP connection to 127.0.0.1:port in the guest; 502 refused |
  * | POST /freeze, POST /thaw | | `{}`; FIFREEZE and FITHAW of the root |
- * | POST /fixups | {@link GuestFixups} | `{}` |
+ * | POST /fixups | {@link GuestFixups} | {@link GuestFixed} |
  * | POST /warm | | `{}`; runs code paths that a restore will need, before a template is saved |
  *
  * Errors of a call that has not begun to stream: status 4xx/5xx and a {@link GuestError}. Exec
@@ -260,13 +260,25 @@ export interface GuestInitResult {
   hostname?: string;
 }
 
-/** Redone after every restore of a snapshot of a sandbox (a fork, a resume). */
+/** Redone after every restore of a snapshot of a sandbox: of a resume clock and entropy, of a fork all of it. */
 export interface GuestFixups {
   timeUnixMs: number;
+  /** As in {@link GuestInit}. */
   entropyBase64: string;
-  hostname: string;
-  machineId: string;
-  sandboxId: string;
+  /** Absent: it stays who it is. */
+  identity?: {
+    sandboxId: string;
+    hostname: string;
+    machineId: string;
+    /** Over the environment that it has. */
+    env: Record<string, string>;
+  };
+}
+
+/** Answer of `POST /fixups`. */
+export interface GuestFixed {
+  /** The guest's wall clock, after it was set. */
+  timeUnixMs: number;
 }
 
 /** Answer of a write. */

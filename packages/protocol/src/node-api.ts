@@ -10,6 +10,9 @@
  * | DELETE /v1/sandboxes/{id}?generation=N | | 200 {@link SandboxReport} once machine, disk and network are gone; unknown is 200 with state `stopped` |
  * | GET /v1/sandboxes | | `{sandboxes: SandboxReport[]}` |
  * | GET /v1/reports | | NDJSON, never ends: all sandboxes, then `{"synced":true}`, then one line for each change and `{"keepalive":true}` every 10 s |
+ * | POST /v1/sandboxes/{id}/pause?generation=N | | {@link SandboxReport} once its machine is saved and gone; 409 when it does not run, 507 for want of room: it runs on then |
+ * | POST /v1/sandboxes/{id}/resume | {@link NodeResume} | 202 {@link SandboxReport}: it gets a new machine; the same generation again is answered alike; 409 when it is not paused |
+ * | POST /v1/sandboxes/{id}/fork | {@link NodeFork} | 202 `{reports: SandboxReport[]}`: the copies are saved and start; 409 when it does not run, 507 for want of room: there is no copy then |
  * | POST /v1/sandboxes/{id}/acknowledge?generation=N | | `{}`: an end has been recorded, the node may forget it |
  * | GET /v1/sandboxes/{id}/logs | | `{logs: string}` of the start command, newest 1 MiB |
  * | POST /v1/sandboxes/{id}/read-file | `{path, offset?, length?}` | `{found: boolean, contentBase64?: string, size?: number}` |
@@ -70,10 +73,28 @@ export interface NodeSandboxSpec {
   deadlineUnixMs?: number;
   /** Ends it after this long without activity; absent: never. */
   idleTimeoutMs?: number;
+  /** It is paused then, not ended. */
+  idleAction?: 'pause';
+  /** Lowest generation whose gateway tokens are good: a resume raises the generation and leaves tokens alone. Absent: this one. */
+  tokensFrom?: number;
   /** Credentials for the registry of `image`. */
   registryAuth?: RegistryAuth;
   /** Default view: made before the sandbox runs, and the view of every exec that names none. */
   view?: GuestView;
+}
+
+/** Gives a paused sandbox a machine again. */
+export interface NodeResume {
+  /** Higher than the one that was paused: that is never to have a machine again. */
+  generation: number;
+}
+
+/** Makes copies of a running sandbox, which goes on. */
+export interface NodeFork {
+  /** Of the source. */
+  generation: number;
+  /** Each as it is to be; image and shape are the source's. */
+  copies: NodeSandboxSpec[];
 }
 
 /** Stages of a create, in order; keys of {@link SandboxReport.timings}, in milliseconds. */
@@ -103,7 +124,18 @@ export type EndReason =
 export interface SandboxReport {
   sandboxId: string;
   generation: number;
-  state: 'pending' | 'starting' | 'running' | 'stopping' | 'stopped' | 'failed';
+  state:
+    | 'pending'
+    | 'starting'
+    | 'running'
+    | 'pausing'
+    | 'paused'
+    | 'resuming'
+    | 'stopping'
+    | 'stopped'
+    | 'failed';
+  /** It is paused, and somebody waits for an answer of it. */
+  wanted?: true;
   /** What it is doing while pending or starting. */
   stage?: StartStage;
   /** Set while the image is pulled or built: the id of that build. */
@@ -114,7 +146,7 @@ export interface SandboxReport {
   startedAtUnixMs?: number;
   endedAtUnixMs?: number;
   reason?: EndReason;
-  /** For the user: what failed, why, what to do. */
+  /** For the user: what failed, why, what to do. Of a paused one: why it could not be resumed. */
   message?: string;
   /** Exit code of the start command once it has ended. */
   exitCode?: number;

@@ -12,8 +12,6 @@ export interface NotYetRoute {
 
 /** Routes that answer 501. */
 export const notYetRoutes: readonly NotYetRoute[] = [
-  { method: 'POST', path: '/sandbox/{sandbox_id}/pause', feature: 'pause' },
-  { method: 'POST', path: '/sandbox/{sandbox_id}/resume', feature: 'resume' },
   { method: 'POST', path: '/sandbox/{sandbox_id}/expose', feature: 'port exposure' },
   { method: 'GET', path: '/sandbox/{sandbox_id}/expose', feature: 'port exposure' },
   { method: 'GET', path: '/sandbox/expose/all', feature: 'port exposure' },

@@ -80,6 +80,9 @@ export const CreateSandbox = Type.Object({
     }),
   ),
   idle_timeout_minutes: Type.Optional(Type.Integer({ minimum: 1, maximum: 525_600 })),
+  // Addition: what becomes of it after idle_timeout_minutes without use. A paused one goes on with its next use; without
+  // idle_timeout_minutes it is paused after 15.
+  idle_action: Type.Optional(OneOf('end', 'pause')),
   environment_vars: Type.Optional(StringMap),
   secrets: Type.Optional(StringMap),
   labels: Type.Optional(Labels),
@@ -95,6 +98,28 @@ export const CreateSandbox = Type.Object({
 });
 /** Body of `POST /sandbox`. */
 export type CreateSandbox = Static<typeof CreateSandbox>;
+
+/** Most copies that one fork makes. */
+export const maxForkCount = 64;
+
+/** Body of `POST /sandbox/{sandbox_id}/fork`, which may be absent. What is not said is as the source has it. */
+export const ForkSandbox = Type.Object({
+  count: Type.Optional(Type.Integer({ minimum: 1, maximum: maxForkCount, default: 1 })),
+  name: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+  labels: Type.Optional(Labels),
+  environment_vars: Type.Optional(
+    Type.Record(Type.String(), Type.String({ maxLength: 131_072 }), {
+      description: "Over the source's, for commands that are started from now on.",
+    }),
+  ),
+  timeout_minutes: Type.Optional(Type.Integer({ maximum: 525_600, description: 'As in a create.' })),
+  allow_partial: Type.Optional(
+    Type.Boolean({ description: 'Keep the copies that run when others do not. Default: all or none.' }),
+  ),
+  idempotency_key: Type.Optional(Type.String({ minLength: 1, maxLength: 120 })),
+});
+/** Body of `POST /sandbox/{sandbox_id}/fork`. */
+export type ForkSandbox = Static<typeof ForkSandbox>;
 
 /** Query of `POST /sandbox` and `GET /sandbox/{sandbox_id}`. */
 export const WaitQuery = Type.Object({
@@ -165,6 +190,8 @@ export const Sandbox = Type.Object({
   status: SandboxStatus,
   timeoutMinutes: Type.Integer(),
   idleTimeoutMinutes: Nullable(Type.Integer()),
+  // Addition.
+  idleAction: OneOf('end', 'pause'),
   terminationReason: Nullable(Type.String()),
   environmentVars: Type.Record(Type.String(), Type.String()),
   secrets: Type.Record(Type.String(), Type.String(), { description: 'Values are always masked.' }),
@@ -234,6 +261,21 @@ export const SandboxList = Type.Object({
 });
 /** Answer of `GET /sandbox`. */
 export type SandboxList = Static<typeof SandboxList>;
+
+/** Answer of a fork. */
+export const ForkedSandboxes = Type.Object({
+  sandboxes: Type.Array(Sandbox),
+  errors: Type.Array(
+    Type.Object({
+      index: Type.Integer({ description: 'Which of the copies, from 0.' }),
+      code: Type.String(),
+      message: Type.String(),
+    }),
+    { description: 'Copies that do not run; empty without allow_partial.' },
+  ),
+});
+/** Answer of a fork. */
+export type ForkedSandboxes = Static<typeof ForkedSandboxes>;
 
 /** Answer of a delete. */
 export const Done = Type.Object({ success: Type.Boolean(), message: Type.String() });

@@ -32,6 +32,8 @@ export {
   type CreateSandbox,
   type DeleteResult,
   endedStatuses,
+  type ForkOptions,
+  type ForkResult,
   type ListSandboxes,
   type SandboxInfo,
   type SandboxState,

@@ -9,7 +9,7 @@ import { SandboxFiles } from './files/sandbox-files.js';
 import { type AgentAccess, gatewayBaseUrl } from './gateway-access.js';
 import type { CallOptions } from './http/api-client.js';
 import type { WaitOptions } from './resources/sandbox-records.js';
-import type { SandboxInfo } from './resources/sandbox-types.js';
+import type { ForkOptions, SandboxInfo } from './resources/sandbox-types.js';
 import type { SandboxContext } from './sandbox-context.js';
 
 /** One sandbox. Holds nothing open; there is nothing to close. */
@@ -106,6 +106,24 @@ export class Sandbox {
   /** State and, where it has ended, why. */
   errorContext(options: CallOptions = {}): Promise<ErrorContext> {
     return this.context.sandboxes().errorContext(this.id, options);
+  }
+
+  /** Saves it, processes and all, and frees its memory. Its next use, or `resume`, lets it go on; `session`s can be attached to then. */
+  async pause(options: CallOptions = {}): Promise<SandboxInfo> {
+    this.#info = await this.context.sandboxes().pause(this.id, options);
+    return this.#info;
+  }
+
+  /** Lets it go on after a pause. */
+  async resume(options: CallOptions = {}): Promise<SandboxInfo> {
+    this.#info = await this.context.sandboxes().resume(this.id, options);
+    return this.#info;
+  }
+
+  /** Copies of it, processes and all, ready to exec; it goes on. Of `allowPartial`, those that run. */
+  async fork(fork: ForkOptions = {}, options: CallOptions = {}): Promise<Sandbox[]> {
+    const { sandboxes } = await this.context.sandboxes().forkInfos(this.id, fork, options);
+    return sandboxes.map((info) => new Sandbox(this.context, info));
   }
 
   /** Deletes it. */

@@ -10,10 +10,16 @@
  *
  *     const info = await driver.describe();
  *     const template = await driver.buildTemplate({ folder, shape, network, warm }, signal);
- *     const machine = await driver.restore({ id, folder, template, shape, disk, network }, signal);
+ *     const machine = await driver.restore({ id, folder, from: template, disk, network }, signal);
  *     // connect to machine.channel.ctl and machine.channel.data
  *     await machine.end();            // at once; resolves when the process is gone
  *     (await machine.ended).cause;    // 'requested'
+ *
+ * A *snapshot* is what a machine was at one instant: memory, device state, disk. Where a driver can make one, a
+ * restore takes it in place of a template, as often as wanted:
+ *
+ *     const snapshot = await machine.snapshotting?.save({ folder, after: 'go on' }, signal);
+ *     const sibling = await driver.restore({ id, folder, from: snapshot, disk, network }, signal);
  *
  * A machine outlives the process that made it. After a restart, `adopt(handle)` gives the same
  * machine back, or says how it ended.
@@ -38,6 +44,8 @@ export type MachineNetwork =
 export interface RunAs {
   uid: number;
   gid: number;
+  /** Groups beside its own: of snapshots that it may read. */
+  groups?: readonly number[];
 }
 
 /** What a driver is, and everything a template of it depends on. */
@@ -49,6 +57,8 @@ export interface DriverInfo {
   reason: string;
   /** Changes whenever templates made before must not be used: version, accelerator, kernel, agent, device model. */
   fingerprint: string;
+  /** The same of snapshots, which bring kernel and agent with them: version, accelerator, processor, device model. */
+  snapshotFingerprint: string;
 }
 
 /** Unix sockets on the host that lead to the guest's two ports. */
@@ -79,25 +89,76 @@ export interface TemplateRequest {
   warm(ports: GuestPorts, signal: AbortSignal): Promise<void>;
 }
 
+/** Files of a disk below the one that its machine writes to. */
+export interface DiskLayers {
+  /** Read-only raw file, the lowest. */
+  backingPath: string;
+  /** Overlays above it that nobody writes to any more, the lowest first. */
+  frozen?: readonly string[];
+}
+
+/** A finished snapshot. Plain data: it is stored as JSON beside the files and read back later. */
+export interface Snapshot {
+  folder: string;
+  shape: Shape;
+  networkKind: MachineNetwork['kind'];
+  /** To be compared with {@link DriverInfo.snapshotFingerprint}. */
+  snapshotFingerprint: string;
+  /** The disk of that instant. After `stand still` the machine's own disk stands above it. */
+  disk: { backingPath: string; frozen: readonly string[]; sizeBytes: number };
+}
+
+/** A snapshot that was just made. */
+export interface SavedSnapshot extends Snapshot {
+  timings: SnapshotTimings;
+}
+
+/** Times of a save, in milliseconds, and what was copied meanwhile. */
+export interface SnapshotTimings {
+  /** How long the guest stood still; of a machine that goes on. */
+  stillMs: number;
+  totalMs: number;
+  /** Memory that was the machine's own. */
+  dirtyBytes: number;
+}
+
+/** Request of {@link MachineSnapshotting.save}. */
+export interface SnapshotRequest {
+  /** Existing empty folder for the files. On failure it is emptied again. */
+  folder: string;
+  /**
+   * What becomes of the machine. `go on`: it runs on, with a new disk above the one that now belongs to the snapshot.
+   * `stand still`: it stays stopped, its disk stays its own, and all is on the host's disk for good; end it, or
+   * let it go on by {@link MachinePausing.resume}, after which the snapshot is worth nothing.
+   */
+  after: 'go on' | 'stand still';
+  /** Group that may read the files, beside root; where machines have identities of their own. */
+  readableBy?: number;
+}
+
 /** Request of {@link VmmDriver.restore}. */
 export interface RestoreRequest {
   /** For names and logs. */
   id: string;
   /** Existing folder of this machine alone: overlay, sockets, serial log. Its path is short enough for a socket (the driver adds at most 16 characters to it, 107 in all). */
   folder: string;
-  template: Template;
-  disk: {
-    /** Read-only raw file below the overlay. */
-    backingPath: string;
+  /** What the guest goes on from. */
+  from: Template | Snapshot;
+  disk: DiskLayers & {
     /** Size of the block device the guest sees. */
     sizeBytes: number;
     /** What the machine's disk begins with instead of the file: 64 KiB. */
     head?: Uint8Array;
-    /** The disk is in `folder` already: of the machine before, whose guest asked for a reboot. */
+    /** The disk is in `folder` already: of the machine before, whose guest asked for a reboot or that was paused. */
     kept?: boolean;
   };
   network: MachineNetwork;
   runAs?: RunAs;
+  /**
+   * Called when the guest is loaded and has not run yet: until it resolves nothing has changed, not even a kept disk.
+   * What it throws fails the restore.
+   */
+  beforeRun?(handle: MachineHandle): Promise<void>;
   /** Limit of one CPU's time for the process, as a fraction of all its vCPUs; applied by the caller's cgroup if given. */
   cgroupPath?: string;
 }
@@ -129,6 +190,19 @@ export interface MachineHandle {
   /** Start time of the process in clock ticks since boot (`/proc/PID/stat` field 22): guards against reuse of the pid. */
   startTicks: number;
   folder: string;
+  /** Absent in handles of earlier versions, whose machines cannot be saved. */
+  origin?: MachineOrigin;
+}
+
+/** What a machine was made from: a snapshot of it needs the same. Plain data. */
+export interface MachineOrigin {
+  /** File that its memory began as. */
+  memoryPath: string;
+  modulesPath: string;
+  shape: Shape;
+  networkKind: MachineNetwork['kind'];
+  snapshotFingerprint: string;
+  disk: { backingPath: string; frozen: readonly string[]; sizeBytes: number };
 }
 
 /** Times of a restore, in milliseconds from its call. */
@@ -140,6 +214,7 @@ export interface RestoreTimings {
 
 /** A running machine. Every method may be called at any time; after the end they reject with {@link MachineEndedError}, except `end`. */
 export interface Machine {
+  /** Another one after a save that let it go on: its disk has a layer more. */
   readonly handle: MachineHandle;
   readonly ports: GuestPorts;
   readonly timings: RestoreTimings | undefined;
@@ -160,6 +235,20 @@ export interface Machine {
   readSerialTail(maxBytes: number): Promise<string>;
   /** Present where the driver can. */
   readonly pausing?: MachinePausing;
+  /** Present where the driver can. */
+  readonly snapshotting?: MachineSnapshotting;
+}
+
+/** Capability: save everything of a machine as of one instant. */
+export interface MachineSnapshotting {
+  /**
+   * Saves. On a throw ({@link VmmError}) the machine runs as before and nothing is left of the attempt. If we die on the
+   * way, `adopt` gives a machine whose disk is whole; whether it stands still is not known: resume or end it. Its disk may
+   * stand above that of the snapshot already: see {@link isDiskTaken}. One at a time for each machine.
+   */
+  save(request: SnapshotRequest, signal: AbortSignal): Promise<SavedSnapshot>;
+  /** Whether an attempt to save into this folder that was cut off has given the machine a new disk: that of the folder is then below it. */
+  isDiskTaken(folder: string): Promise<boolean>;
 }
 
 /** Capability: stop and continue the vCPUs. */
@@ -194,7 +283,9 @@ export class VmmError extends Error {
       | 'no-space'
       | 'timeout'
       | 'aborted'
-      | 'bad-template',
+      | 'bad-template'
+      | 'bad-snapshot'
+      | 'save-failed',
     message: string,
     options?: ErrorOptions,
   ) {

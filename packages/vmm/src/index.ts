@@ -5,4 +5,5 @@ export { createFakeDriver } from './fake/fake-driver.js';
 export { type ProcessStat, parseProcessStat } from './process/process-identity.js';
 export type { QemuDriverOptions } from './qemu/describe-host.js';
 export { createQemuDriver } from './qemu/qemu-driver.js';
+export { readSnapshot, snapshotPaths } from './snapshot-files.js';
 export { readTemplate } from './template-files.js';

@@ -15,6 +15,7 @@ export interface ShapeOptions {
   team?: string;
   timeout?: string;
   idleTimeout?: string;
+  idleAction?: 'end' | 'pause';
   networkAllow?: string[];
   networkDeny?: string[];
 }
@@ -49,6 +50,7 @@ export function createRequest(
     timeoutMinutes: options.timeout === undefined ? undefined : minutes(options.timeout, '--timeout'),
     idleTimeoutMinutes:
       options.idleTimeout === undefined ? undefined : minutes(options.idleTimeout, '--idle-timeout'),
+    idleAction: options.idleAction,
     ...network(options),
   };
 }
@@ -67,7 +69,8 @@ export function roundedTimes({ timeout, idleTimeout }: ShapeOptions): string[] {
   );
 }
 
-function minutes(text: string, option: string): number {
+/** A lifetime in whole minutes, as the API counts it; negative is unlimited. */
+export function minutes(text: string, option: string): number {
   if (text.trim().startsWith('-')) return -1;
   return Math.ceil(parseDuration(text, 'min', option) / 60);
 }

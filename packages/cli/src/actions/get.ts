@@ -35,7 +35,7 @@ export function describe(info: SandboxInfo): string {
     ['process 1', info.init ? "the image's init" : undefined],
     ['exit code', info.exitCode],
     ['lifetime', info.timeoutMinutes < 0 ? 'unlimited' : `${info.timeoutMinutes} min`],
-    ['idle timeout', info.idleTimeoutMinutes ? `${info.idleTimeoutMinutes} min` : undefined],
+    ['idle timeout', idleText(info)],
     ['view', viewText(info.view)],
     ['environment', Object.keys(info.environmentVars ?? {}).join(', ')],
     ['secrets', Object.keys(info.secrets ?? {}).join(', ')],
@@ -50,6 +50,11 @@ export function describe(info: SandboxInfo): string {
     ['user', info.userId],
     ['team', info.teamId],
   ]);
+}
+
+function idleText({ idleTimeoutMinutes: minutes, idleAction }: SandboxInfo): string | undefined {
+  if (!minutes) return undefined;
+  return `${minutes} min${idleAction === 'pause' ? ', then it is paused' : ''}`;
 }
 
 function commandText({ startCommand: command, entrypoint }: SandboxInfo): string | undefined {

@@ -1,4 +1,4 @@
-/** `create`, `run`, `ls`, `get`, `logs`, `rm`: added to the program and, as the long form, to `sandbox`. */
+/** `create`, `run`, `ls`, `get`, `logs`, `fork`, `pause`, `resume`, `rm`: added to the program and, as the long form, to `sandbox`. */
 import { type Command, Option } from 'commander';
 import { type Binder, collect, numberAbove, outputOption } from './binder.js';
 
@@ -73,6 +73,43 @@ export function addSandboxCommands(parent: Command, binder: Binder): void {
 
   binder.bind(
     parent
+      .command('fork')
+      .description('make running copies of a sandbox, processes and all, which goes on; prints an id a line')
+      .argument('<id>', 'id or a unique beginning of one')
+      .option('-n, --count <n>', 'how many, 1 to 64 (1)', numberAbove(0))
+      .option('-l, --label <label>', "label in place of the source's; may be repeated", collect)
+      .option(
+        '-e, --env <name=value>',
+        "environment variable over the source's, for commands started from now on; NAME alone takes the value from here",
+        collect,
+      )
+      .option('--name <name>', "name in place of the source's")
+      .option('--timeout <time>', 'ends after this, in whole minutes: 90 (minutes), 2h, 1d; -1 never')
+      .option('--partial', 'keep the copies that run when others do not')
+      .addOption(outputOption()),
+    () => import('../actions/fork.js'),
+  );
+
+  binder.bind(
+    parent
+      .command('pause')
+      .description('save sandboxes, processes and all, and free their memory; the next use lets one go on')
+      .argument('<ids...>', 'ids or unique beginnings')
+      .addOption(outputOption()),
+    () => import('../actions/pause.js'),
+  );
+
+  binder.bind(
+    parent
+      .command('resume')
+      .description('let paused sandboxes go on')
+      .argument('<ids...>', 'ids or unique beginnings')
+      .addOption(outputOption()),
+    () => import('../actions/resume.js'),
+  );
+
+  binder.bind(
+    parent
       .command('rm')
       .alias('delete')
       .description('end and remove sandboxes')
@@ -123,5 +160,11 @@ function addShapeOptions(command: Command, run?: { timeout: string }): void {
   if (run) return;
   command
     .option('--timeout <time>', 'ends after this, in whole minutes: 90 (minutes), 2h, 1d; -1 never (60)')
-    .option('--idle-timeout <time>', 'ends after this long without use: 15 (minutes), 1h (never)');
+    .option('--idle-timeout <time>', 'ends after this long without use: 15 (minutes), 1h (never)')
+    .addOption(
+      new Option(
+        '--idle-action <action>',
+        'what becomes of it then: end (the default); pause: its next use lets it go on',
+      ).choices(['end', 'pause']),
+    );
 }

@@ -15,6 +15,7 @@ import { findInStates } from '../store/sandboxes.js';
 import type { Store } from '../store/store.js';
 import type { Dispatcher } from './dispatch.js';
 import type { Lifecycle } from './lifecycle.js';
+import type { Resumes } from './resumes.js';
 
 /** How long a node may hold a sandbox that has no record before it is told to remove it. */
 const unknownGraceMs = 60_000;
@@ -26,6 +27,7 @@ const onNodeStates: readonly SandboxState[] = [
   'running',
   'snapshotting',
   'pausing',
+  'paused',
   'resuming',
   'stopping',
   'lost',
@@ -40,6 +42,7 @@ export interface ReportParts {
   fleet(): Fleet;
   dispatcher(): Dispatcher;
   lifecycle(): Lifecycle;
+  resumes(): Resumes;
   /** Called when a node is in step again: commands that it missed are due. */
   onInStep(): void;
   log: Logger;
@@ -84,6 +87,20 @@ export class Reports implements LinkListener {
       case 'same':
         break;
     }
+    if (report.wanted && (verdict.kind === 'write' || verdict.kind === 'same')) this.#wake(report.sandboxId);
+  }
+
+  /** A request waits at the node for a sandbox that is paused. */
+  #wake(sandboxId: string): void {
+    this.parts
+      .resumes()
+      .want(sandboxId)
+      .catch((error: unknown) =>
+        this.parts.log.error(
+          { err: error, sandboxId },
+          'a sandbox could not be woken; reconcile will try again',
+        ),
+      );
   }
 
   async onSynced(nodeId: string, seen: ReadonlySet<string>, openedAt: number): Promise<void> {
@@ -141,6 +158,8 @@ export class Reports implements LinkListener {
         },
         'sandbox changed state',
       );
+    // A paused one has given most of its room back.
+    if (after.state === 'paused' && before.state !== 'paused') this.parts.dispatcher().kick();
     if (after.endedAt !== null) {
       this.#acknowledge(nodeId, { sandboxId: after.id, generation: after.generation });
       this.parts.dispatcher().kick();

@@ -7,6 +7,7 @@ import type { ChangeHub } from './change-hub.js';
 import type { Dispatcher } from './dispatch.js';
 import type { GatewayTokens } from './gateway-tokens.js';
 import type { Lifecycle } from './lifecycle.js';
+import type { Resumes } from './resumes.js';
 
 /** The parts that operations share. */
 export interface AppContext {
@@ -15,6 +16,7 @@ export interface AppContext {
   hub: ChangeHub;
   dispatcher: Dispatcher;
   lifecycle: Lifecycle;
+  resumes: Resumes;
   tokens: GatewayTokens;
   log: Logger;
   /** Milliseconds since 1970. */

@@ -162,7 +162,7 @@ function knowsItsImage(record: SandboxRecord): boolean {
 }
 
 /** Hash of a body without its key; the order of fields does not matter. */
-function hashBody({ idempotency_key: _, ...body }: CreateSandbox): string {
+export function hashBody({ idempotency_key: _, ...body }: { idempotency_key?: string }): string {
   return createHash('sha256')
     .update(JSON.stringify(sorted(body)))
     .digest('hex');

@@ -128,7 +128,7 @@ export class Dispatcher {
 }
 
 /** A record with its node; its lifetime begins here, not while it waited. */
-function placed(record: SandboxRecord, nodeId: string, now: number): SandboxRecord {
+export function placed(record: SandboxRecord, nodeId: string, now: number): SandboxRecord {
   const { timeoutMinutes } = record.request;
   return {
     ...record,

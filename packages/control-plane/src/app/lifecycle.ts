@@ -1,14 +1,15 @@
 /**
- * Sends commands about one sandbox to its node: start, remove, policy. One command at a time for each
+ * Sends commands about one sandbox to its node: start, fork, pause, resume, remove, policy. One command at a time for each
  * sandbox, so that a remove never overtakes the start it is to undo. Nothing here decides about
  * states: answers go to the report sink. A command that fails is sent again by `reconcile.ts`.
  */
-import type { SandboxReport } from '@sandlot/protocol';
+import type { NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import type { Logger } from 'pino';
-import { requestStop } from '../domain/transition.js';
+import type { SandboxRecord } from '../domain/record.js';
+import { requestStop, transition } from '../domain/transition.js';
 import type { Fleet } from '../nodes/fleet.js';
 import { NodeRefusedError } from '../nodes/node-error.js';
-import { findSandbox } from '../store/sandboxes.js';
+import { findSandbox, findSandboxes } from '../store/sandboxes.js';
 import type { Store } from '../store/store.js';
 import { KeyedLock } from './bounded.js';
 import { nodeSpec } from './node-spec.js';
@@ -30,6 +31,8 @@ export class Lifecycle {
   readonly #starting = new Set<string>();
   readonly #removing = new Map<string, Promise<void>>();
   readonly #policies = new Set<string>();
+  /** Sources of forks that their node has not answered yet. */
+  readonly #forking = new Map<string, number>();
 
   constructor(
     private readonly store: Store,
@@ -45,6 +48,54 @@ export class Lifecycle {
     this.#starting.add(id);
     try {
       await this.#locks.run(id, () => this.#start(id, again, requestId));
+    } finally {
+      this.#starting.delete(id);
+    }
+  }
+
+  /**
+   * Lets the node of a pausing sandbox pause it; resolves when that is done. Not in line with the others: a delete must
+   * not wait for it.
+   * @throws NodeCallError when the node could not, and the sandbox runs on, or when that is not known
+   */
+  async pause(id: string, requestId?: string): Promise<void> {
+    const record = await findSandbox(this.store.db, id);
+    if (record?.state !== 'pausing' || record.nodeId === null) return;
+    const { nodeId, generation } = record;
+    await this.sink(nodeId, await this.fleet.client(nodeId, requestId).pause(id, generation));
+  }
+
+  /**
+   * Lets the node of a running sandbox make these copies of it, which are placed there; resolves when they are on their way.
+   * @throws NodeCallError when there are none, or when that is not known
+   */
+  async fork(source: SandboxRecord, copyIds: readonly string[], requestId?: string): Promise<void> {
+    const { id, nodeId, generation } = source;
+    if (nodeId === null) throw new Error(`sandbox ${id} has no node and cannot be forked; a bug`);
+    this.#forking.set(id, (this.#forking.get(id) ?? 0) + 1);
+    try {
+      const records = await findSandboxes(this.store.db, copyIds);
+      const copies: NodeSandboxSpec[] = [];
+      for (const copyId of copyIds) {
+        const record = records.get(copyId);
+        // One that was deleted meanwhile is not made.
+        if (record?.state === 'pending') copies.push(nodeSpec(record, await this.store.readSecrets(copyId)));
+      }
+      const reports = await this.fleet.client(nodeId, requestId).fork(id, { generation, copies });
+      for (const report of reports) await this.sink(nodeId, report);
+    } finally {
+      const left = (this.#forking.get(id) ?? 1) - 1;
+      if (left > 0) this.#forking.set(id, left);
+      else this.#forking.delete(id);
+    }
+  }
+
+  /** Tells the node of a resuming sandbox; what comes of it is in its reports. */
+  async resume(id: string, requestId?: string): Promise<void> {
+    if (this.#starting.has(id)) return;
+    this.#starting.add(id);
+    try {
+      await this.#locks.run(id, () => this.#resume(id, requestId));
     } finally {
       this.#starting.delete(id);
     }
@@ -83,6 +134,11 @@ export class Lifecycle {
     if (record === undefined || record.nodeId === null) return;
     if (record.state !== 'pending' && !(again && record.state === 'starting')) return;
     if (record.acceptedAt !== null && !again) return;
+    if (record.forkOf !== undefined) {
+      // It begins from what was saved of its source, and that is not there any more.
+      if (!this.#forking.has(record.forkOf)) await this.#giveUp(id, 'the fork that it is of was cut off');
+      return;
+    }
     const log = this.log.child({ sandboxId: id, nodeId: record.nodeId });
     try {
       const spec = nodeSpec(record, await this.store.readSecrets(id));
@@ -92,6 +148,24 @@ export class Lifecycle {
         log.warn({ err: error }, 'the node refused the sandbox');
         await this.#giveUp(id, error.message);
       } else log.warn({ err: error }, 'the sandbox could not be sent to its node; it will be sent again');
+    }
+  }
+
+  async #resume(id: string, requestId?: string): Promise<void> {
+    const record = await findSandbox(this.store.db, id);
+    if (record?.state !== 'resuming' || record.nodeId === null) return;
+    const { nodeId, generation } = record;
+    try {
+      await this.sink(nodeId, await this.fleet.client(nodeId, requestId).resume(id, { generation }));
+    } catch (error) {
+      const log = this.log.child({ sandboxId: id, nodeId });
+      if (error instanceof NodeRefusedError && error.status < 500) {
+        log.warn({ err: error }, 'the node refused to resume the sandbox');
+        const message = `Its node refused to resume it: ${error.message}`;
+        await this.store.change(id, (current) =>
+          current.state === 'resuming' ? transition(current, 'paused', this.now(), { message }) : undefined,
+        );
+      } else log.warn({ err: error }, 'the sandbox could not be resumed yet; it will be tried again');
     }
   }
 

@@ -24,6 +24,9 @@ export function nodeSpec(record: SandboxRecord, secrets: Record<string, string>)
     ...(view === undefined ? {} : { view }),
     ...(record.deadlineAt === null ? {} : { deadlineUnixMs: record.deadlineAt }),
     ...(request.idleTimeoutMinutes === null ? {} : { idleTimeoutMs: request.idleTimeoutMinutes * 60_000 }),
+    ...(request.idleAction === 'pause' ? { idleAction: 'pause' } : {}),
+    // A pause changes who runs it, not who may use it.
+    tokensFrom: 1,
   };
 }
 

@@ -56,6 +56,7 @@ function present(
     status: wireStatus(record, now),
     timeoutMinutes: request.timeoutMinutes,
     idleTimeoutMinutes: request.idleTimeoutMinutes,
+    idleAction: request.idleAction ?? 'end',
     terminationReason: record.reason,
     environmentVars: request.environmentVars,
     secrets: Object.fromEntries(request.secretNames.map((name) => [name, mask])),

@@ -21,6 +21,7 @@ import type { Store } from '../store/store.js';
 import type { Reports } from './apply-report.js';
 import type { Dispatcher } from './dispatch.js';
 import type { Lifecycle } from './lifecycle.js';
+import type { Resumes } from './resumes.js';
 
 /** What a pass acts upon. */
 export interface ReconcileParts {
@@ -28,6 +29,7 @@ export interface ReconcileParts {
   fleet: Fleet;
   dispatcher: Dispatcher;
   lifecycle: Lifecycle;
+  resumes: Resumes;
   reports: Reports;
   log: Logger;
   now(): number;
@@ -81,6 +83,7 @@ export class Reconciler {
     const states = thorough || silent ? [...restlessStates, ...calmStates] : restlessStates;
     for (const record of await findInStates(this.parts.store.db, states, maxRecords))
       await this.#look(record);
+    await this.parts.resumes.retry();
     // Before the nodes are asked, too: one that hangs must not hold up placement by what is known.
     this.parts.dispatcher.kick();
     if (thorough || (await isAnyQueued(this.parts.store.db))) {
@@ -121,6 +124,7 @@ export class Reconciler {
       );
     if (after.nodeId === null || !this.#connected(after.nodeId)) return;
     if (after.state === 'pending' && after.acceptedAt === null) void lifecycle.start(after.id);
+    if (after.state === 'resuming' && after.acceptedAt === null) void lifecycle.resume(after.id);
     if (after.state === 'stopping') void lifecycle.remove(after.id);
     if (after.state === 'running' && after.egressApplied < after.egress.generation)
       void lifecycle.pushEgress(after.id);

@@ -23,6 +23,8 @@ export interface ValidCreate {
 const maxEnvironmentBytes = 1024 * 1024;
 
 const defaultTimeoutMinutes = 60;
+/** Of one that is to be paused when it is idle. */
+const defaultPauseMinutes = 15;
 
 /** Checks a body that fits its schema; throws INVALID_REQUEST with every issue, or NOT_IMPLEMENTED. */
 export function validateCreate(body: CreateSandbox): ValidCreate {
@@ -91,7 +93,8 @@ function wrongReference(text: string): string | undefined {
   }
 }
 
-function environmentIssues(body: CreateSandbox): SchemaIssue[] {
+/** What is wrong with names, values or size of an environment and secrets. */
+export function environmentIssues(body: Pick<CreateSandbox, 'environment_vars' | 'secrets'>): SchemaIssue[] {
   const issues: SchemaIssue[] = [];
   let bytes = 0;
   for (const param of ['environment_vars', 'secrets'] as const)
@@ -122,7 +125,8 @@ function toRequest(body: CreateSandbox): SandboxRequest {
     diskGb: body.disk_size_gb ?? 10,
     vm: body.vm ?? true,
     timeoutMinutes: body.timeout_minutes ?? defaultTimeoutMinutes,
-    idleTimeoutMinutes: body.idle_timeout_minutes ?? null,
+    idleTimeoutMinutes: idleMinutesOf(body),
+    ...(body.idle_action === 'pause' ? { idleAction: 'pause' } : {}),
     environmentVars: body.environment_vars ?? {},
     secretNames: Object.keys(body.secrets ?? {}),
     advancedConfigs: body.advanced_configs ?? null,
@@ -130,6 +134,11 @@ function toRequest(body: CreateSandbox): SandboxRequest {
     // Outside of any view is how a sandbox without one acts.
     ...(body.view === undefined || body.view.strength === 'none' ? {} : { view: body.view }),
   };
+}
+
+/** One that is to be paused when it is idle needs a time after which it is. */
+function idleMinutesOf({ idle_timeout_minutes: minutes, idle_action: action }: CreateSandbox): number | null {
+  return minutes ?? (action === 'pause' ? defaultPauseMinutes : null);
 }
 
 function hasControl(text: string): boolean {

@@ -19,6 +19,8 @@ export interface SandboxRequest {
   vm: boolean;
   timeoutMinutes: number;
   idleTimeoutMinutes: number | null;
+  /** Absent in records of older versions: `end`. */
+  idleAction?: 'end' | 'pause';
   environmentVars: Record<string, string>;
   /** Names only: the values are kept apart, encrypted. */
   secretNames: string[];
@@ -71,6 +73,8 @@ export interface SandboxRecord {
   timings: Partial<Record<StartStage, number>>;
   exitCode: number | null;
   logTail: string | null;
+  /** The sandbox that it is a copy of; absent: it began from its image. */
+  forkOf?: string;
   egress: EgressPolicy;
   /** Generation of the policy that is in force. */
   egressApplied: number;

@@ -4,7 +4,7 @@
  */
 import type { SandboxReport } from '@sandlot/protocol';
 import type { SandboxRecord } from './record.js';
-import { isEnded } from './states.js';
+import { isEnded, type SandboxEvent } from './states.js';
 import { endsClean, type Patch, transition } from './transition.js';
 
 /** What to do about a report. */
@@ -56,7 +56,7 @@ function applyEnd(record: SandboxRecord, report: SandboxReport, now: number): Sa
 
 function applyProgress(record: SandboxRecord, report: SandboxReport, now: number): SandboxRecord | undefined {
   const patch = facts(record, report, now);
-  const event = report.state === 'starting' ? 'started' : report.state === 'running' ? 'ran' : undefined;
+  const event = eventOf[report.state];
   const moved =
     event === undefined ? undefined : transition(record, event, now, { ...patch, ...milestones(report) });
   if (moved !== undefined) return moved;
@@ -65,11 +65,20 @@ function applyProgress(record: SandboxRecord, report: SandboxReport, now: number
   return changed(record, patch) ? { ...record, ...patch, updatedAt: now } : undefined;
 }
 
+/** What a node's word for a live sandbox says has happened. */
+const eventOf: Partial<Record<SandboxReport['state'], SandboxEvent>> = {
+  starting: 'started',
+  running: 'ran',
+  pausing: 'pause',
+  paused: 'paused',
+};
+
 function milestones(report: SandboxReport): Patch {
   if (report.state !== 'running') return {};
   return {
     stage: null,
     imageBuildId: null,
+    message: null,
     ...(report.startedAtUnixMs === undefined ? {} : { startedAt: report.startedAtUnixMs }),
   };
 }
@@ -97,6 +106,8 @@ function facts(record: SandboxRecord, report: SandboxReport, now: number): Patch
     exitCode: report.exitCode ?? record.exitCode,
     egressApplied: Math.max(record.egressApplied, report.egressGeneration ?? 0),
     warnings: report.warnings ?? record.warnings,
+    // Why it could not be resumed. Of an end, see applyEnd.
+    ...(report.state === 'paused' ? { message: report.message ?? null } : {}),
   };
 }
 

@@ -26,3 +26,8 @@ export function effectiveShape(cpuCores: number, memoryGb: number, diskGb: numbe
 export function diskBytes(diskGiB: number): number {
   return Math.ceil(diskGiB * 1024) * 1024 * 1024;
 }
+
+/** What stays booked of a paused sandbox: its disk, and its memory, which is a file by then. */
+export function bookedWhilePaused(shape: Shape): Shape {
+  return { ...shape, vcpus: 0, memoryMiB: 0, diskGiB: shape.diskGiB + shape.memoryMiB / 1024 };
+}

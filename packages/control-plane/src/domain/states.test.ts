@@ -146,7 +146,10 @@ describe('reports', () => {
 function anyStep(): fc.Arbitrary<'delete' | 'lose' | SandboxReport> {
   const reported = fc
     .record({
-      state: fc.constantFrom('pending', 'starting', 'running', 'stopping', 'stopped', 'failed'),
+      state: fc.constantFrom(
+        ...(['pending', 'starting', 'running', 'pausing', 'paused', 'resuming'] as const),
+        ...(['stopping', 'stopped', 'failed'] as const),
+      ),
       generation: fc.constantFrom(0, 1, 1, 1, 1),
       reason: fc.option(fc.constantFrom(...reasons), { nil: undefined }),
       stage: fc.option(fc.constantFrom('image', 'restore', 'mount'), { nil: undefined }),

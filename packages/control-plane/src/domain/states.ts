@@ -34,8 +34,11 @@ export type SandboxEvent =
   | 'lose'
   | 'snapshot'
   | 'snapshotted'
+  /** It is to be paused, or its node pauses it. */
   | 'pause'
+  /** The node reports that it is saved and has no machine. */
   | 'paused'
+  /** It is to get a machine of a raised generation, or its node makes one. */
   | 'resume';
 
 /** What holds in a state, and what ends it. */
@@ -101,6 +104,7 @@ export const sandboxStates: Readonly<Record<SandboxState, StateRow>> = {
       lose: 'lost',
       snapshot: 'snapshotting',
       pause: 'pausing',
+      paused: 'paused',
     },
   },
   snapshotting: {
@@ -120,8 +124,8 @@ export const sandboxStates: Readonly<Record<SandboxState, StateRow>> = {
   },
   pausing: {
     owner: 'node',
-    truth: 'Its machine is being frozen.',
-    endedBy: 'It is frozen; the pause failed; a delete.',
+    truth: 'Its machine is being saved; its room stays booked.',
+    endedBy: 'All is saved, and the machine gone; the save failed, and the machine runs on; a delete.',
     deadlineMs: 10 * minute,
     deadline: 'Back to running by the node’s next report.',
     next: {
@@ -135,19 +139,28 @@ export const sandboxStates: Readonly<Record<SandboxState, StateRow>> = {
   },
   paused: {
     owner: 'control plane',
-    truth: 'No machine; its snapshot is kept.',
-    endedBy: 'A resume; a delete; its lifetime.',
+    truth:
+      'No machine and none of its room but the disk; its node keeps its memory and disk, also over a restart of the host.',
+    endedBy: 'A resume, by a user or because a request waits for it; a delete; its lifetime.',
     deadlineMs: null,
     deadline: 'timeout_minutes.',
     next: { resume: 'resuming', stop: 'stopping', stopped: 'stopped', failed: 'failed' },
   },
   resuming: {
     owner: 'node',
-    truth: 'A machine of a raised generation is being made from the snapshot.',
-    endedBy: 'An exec worked; the resume failed; a delete.',
+    truth: 'Its room is booked again; a machine of a raised generation is being made from what was saved.',
+    endedBy:
+      'The guest has confirmed the time; the resume failed, and nothing has run: paused again; a delete.',
     deadlineMs: 20 * minute,
     deadline: 'Stopping as START_FAILED.',
-    next: { ran: 'running', stop: 'stopping', stopped: 'stopped', failed: 'failed', lose: 'lost' },
+    next: {
+      ran: 'running',
+      paused: 'paused',
+      stop: 'stopping',
+      stopped: 'stopped',
+      failed: 'failed',
+      lose: 'lost',
+    },
   },
   stopping: {
     owner: 'node',
@@ -179,7 +192,15 @@ export const sandboxStates: Readonly<Record<SandboxState, StateRow>> = {
     endedBy: 'The node reports again; a delete; the deadline.',
     deadlineMs: 24 * 60 * minute,
     deadline: 'Stopping as NODE_LOST: should its node come back, it removes the machine.',
-    next: { started: 'starting', ran: 'running', stop: 'stopping', stopped: 'stopped', failed: 'failed' },
+    next: {
+      started: 'starting',
+      ran: 'running',
+      pause: 'pausing',
+      paused: 'paused',
+      stop: 'stopping',
+      stopped: 'stopped',
+      failed: 'failed',
+    },
   },
 };
 

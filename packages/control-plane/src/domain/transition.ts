@@ -61,7 +61,9 @@ export function endsClean(reason: EndReason): boolean {
 function assertRecord(record: SandboxRecord): void {
   const broken =
     (record.generation < 1 && 'generation below 1') ||
-    (record.state === 'running' && record.nodeId === null && 'running without a node') ||
+    ((record.state === 'running' || record.state === 'paused') &&
+      record.nodeId === null &&
+      `${record.state} without a node`) ||
     (record.state === 'stopping' && record.reason === null && 'stopping without a reason') ||
     (isEnded(record.state) && record.reason === null && 'ended without a reason') ||
     (isEnded(record.state) !== (record.endedAt !== null) && 'end time and state disagree');

@@ -8,7 +8,9 @@ import type {
   EgressPolicy,
   ImageDetails,
   ImageInfo,
+  NodeFork,
   NodeInfo,
+  NodeResume,
   NodeSandboxSpec,
   PullImage,
   SandboxReport,
@@ -22,6 +24,8 @@ const deadlines = {
   /** A node ends the machine, its disk and its network before it answers. */
   remove: 60_000,
   policy: 20_000,
+  /** The memory of a large machine goes to a disk first. */
+  pause: 330_000,
   /** Until the head of the answer; the stream itself ends with the work. */
   imageStream: 30_000,
   prune: 120_000,
@@ -73,6 +77,33 @@ export class NodeClient {
   remove(id: string, generation: number): Promise<SandboxReport> {
     const path = `${sandboxPath(id)}?generation=${generation}`;
     return this.transport.json({ method: 'DELETE', path, timeoutMs: deadlines.remove });
+  }
+
+  /** Pauses a sandbox; resolves once it is saved and its machine gone. */
+  pause(id: string, generation: number): Promise<SandboxReport> {
+    const path = `${sandboxPath(id)}/pause?generation=${generation}`;
+    return this.transport.json({ method: 'POST', path, timeoutMs: deadlines.pause });
+  }
+
+  /** Gives a paused sandbox a machine of a raised generation; how it fares is in its reports. */
+  resume(id: string, body: NodeResume): Promise<SandboxReport> {
+    return this.transport.json({
+      method: 'POST',
+      path: `${sandboxPath(id)}/resume`,
+      body,
+      timeoutMs: deadlines.start,
+    });
+  }
+
+  /** Makes copies of a running sandbox; resolves once they are saved and on their way, all of them or none. */
+  async fork(id: string, body: NodeFork): Promise<SandboxReport[]> {
+    const answer = await this.transport.json<{ reports: SandboxReport[] }>({
+      method: 'POST',
+      path: `${sandboxPath(id)}/fork`,
+      body,
+      timeoutMs: deadlines.pause,
+    });
+    return answer.reports;
   }
 
   /** Lets the node forget an end that is recorded here. */

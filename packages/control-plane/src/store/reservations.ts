@@ -21,6 +21,15 @@ export async function insertReservation(
     .execute();
 }
 
+/** Books another shape in place of what is booked. */
+export async function updateReservation(db: Db, sandboxId: string, shape: Shape): Promise<void> {
+  await db
+    .updateTable('reservations')
+    .set({ vcpus: shape.vcpus, memory_mib: shape.memoryMiB, disk_gib: shape.diskGiB })
+    .where('sandbox_id', '=', sandboxId)
+    .execute();
+}
+
 /** Frees room; nothing happens when none was booked. */
 export async function deleteReservation(db: Db, sandboxId: string): Promise<void> {
   await db.deleteFrom('reservations').where('sandbox_id', '=', sandboxId).execute();

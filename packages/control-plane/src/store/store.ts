@@ -4,12 +4,13 @@
  */
 import type { Kysely } from 'kysely';
 import type { SandboxRecord } from '../domain/record.js';
+import { bookedWhilePaused } from '../domain/shape.js';
 import { isEnded } from '../domain/states.js';
 import { Breather } from './breather.js';
 import { Checkpointer } from './checkpointer.js';
 import { type Db, openDatabase } from './database.js';
 import { type BuildOutcome, finishBuild, noteBuild } from './image-builds.js';
-import { deleteReservation } from './reservations.js';
+import { deleteReservation, updateReservation } from './reservations.js';
 import { findSandbox, findSecrets, updateSandbox } from './sandboxes.js';
 import type { SecretBox } from './secret-box.js';
 import type { Tables } from './tables.js';
@@ -58,7 +59,7 @@ export class Store {
 
   /**
    * Changes one record: reads it, lets `decide` return what it becomes (undefined: nothing changes),
-   * writes it, frees its room when it has ended. One transaction, so two changes never mix; none at
+   * writes it, frees its room when it has ended, and most of it when it is paused. One transaction, so two changes never mix; none at
    * all when a first look shows nothing to change. `decide` may run twice.
    */
   async change(
@@ -84,6 +85,8 @@ export class Store {
     const now = this.now();
     await updateSandbox(db, after, now);
     if (isEnded(after.state) && !isEnded(before.state)) await deleteReservation(db, after.id);
+    if (after.state === 'paused' && before.state !== 'paused')
+      await updateReservation(db, after.id, bookedWhilePaused(after.shape));
     if (before.imageBuildId === after.imageBuildId) return;
     if (after.imageBuildId !== null) await noteBuild(db, after.imageBuildId, after.request.image, now);
     if (before.imageBuildId !== null) await finishBuild(db, before.imageBuildId, buildOutcome(after), now);

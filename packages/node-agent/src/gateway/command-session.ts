@@ -27,7 +27,7 @@ import {
   type StartRequest,
   type StartRequest_View,
 } from '@sandlot/protocol';
-import { GuestRebootedError, GuestUnreachableError } from '../guest/channel.js';
+import { GuestLeftError, GuestPausedError, GuestUnreachableError } from '../guest/channel.js';
 import { GuestCallError } from '../guest/guest-client.js';
 import { formatPosition, parseAttachment } from './attachment.js';
 import { GatewayError } from './failures.js';
@@ -342,10 +342,11 @@ function asConnectError(error: unknown): unknown {
     return new ConnectError(error.message, code, undefined, undefined, error);
   }
   if (error instanceof GuestUnreachableError) {
-    const rebooted = error instanceof GuestRebootedError;
+    // Not one after which a client attaches again by itself: that would wake what somebody has just paused.
+    const code = error instanceof GuestPausedError ? Code.FailedPrecondition : Code.Unavailable;
     return new ConnectError(
-      rebooted ? error.message : `The sandbox did not answer: ${error.message}`,
-      Code.Unavailable,
+      error instanceof GuestLeftError ? error.message : `The sandbox did not answer: ${error.message}`,
+      code,
       undefined,
       undefined,
       error,

@@ -1,6 +1,6 @@
 /** What a gateway call answers when it fails: one place for statuses and bodies. The table is in prime-wire 3.1. */
 import type { ServerResponse } from 'node:http';
-import { GuestRebootedError, GuestUnreachableError } from '../guest/channel.js';
+import { GuestPausedError, GuestRebootedError, GuestUnreachableError } from '../guest/channel.js';
 import { GuestCallError } from '../guest/guest-client.js';
 
 /** A refusal with its HTTP status; `detail` is for a person, `error` for a program. */
@@ -39,6 +39,8 @@ export function asGatewayError(error: unknown): GatewayError {
     const status = statusOfErrno.get(error.code) ?? Math.min(error.status, 500);
     return new GatewayError(status, error.code, error.message, { cause: error });
   }
+  if (error instanceof GuestPausedError)
+    return new GatewayError(409, 'sandbox_paused', error.message, { cause: error });
   if (error instanceof GuestRebootedError)
     return new GatewayError(503, 'sandbox_rebooted', error.message, { cause: error });
   if (error instanceof GuestUnreachableError) {

@@ -5,6 +5,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
+import { SandboxConflictError } from '../sandbox/conflict.js';
 import type { Sandbox } from '../sandbox/sandbox.js';
 import type { Sandboxes } from '../sandbox/sandboxes.js';
 import { createCommandSessionHandler } from './command-session.js';
@@ -37,8 +38,13 @@ export class Gateway {
     const route = rest.join('/');
     const isConnect = route.startsWith(connectPrefix);
     let done: (() => void) | undefined;
+    const abort = new AbortController();
+    response.once('close', () => {
+      // Most close because all is said: an abort then would cost more than the rest of a small exec.
+      if (!response.writableFinished) abort.abort(new Error('the client went away'));
+    });
     try {
-      const access = this.#find(request, sandboxId, isConnect);
+      const access = await this.#find(request, sandboxId, isConnect, abort.signal);
       const { sandbox } = access;
       done = sandbox.activity.begin();
       if (isConnect) {
@@ -54,11 +60,6 @@ export class Gateway {
       const handler = restRoutes.get(name);
       if (!handler)
         throw new GatewayError(404, 'no_such_route', `The gateway has no ${request.method} /${route}.`);
-      const abort = new AbortController();
-      response.once('close', () => {
-        // Most close because all is said: an abort then would cost more than the rest of a small exec.
-        if (!response.writableFinished) abort.abort(new Error('the client went away'));
-      });
       await handler({
         sandbox,
         access,
@@ -81,7 +82,13 @@ export class Gateway {
     }
   }
 
-  #find(request: IncomingMessage, sandboxId: string, isConnect: boolean): SandboxAccess {
+  /** What the request may do, once its sandbox runs: one that is paused is woken by it. */
+  async #find(
+    request: IncomingMessage,
+    sandboxId: string,
+    isConnect: boolean,
+    signal: AbortSignal,
+  ): Promise<SandboxAccess> {
     const token = /^Bearer (.+)$/.exec(request.headers.authorization ?? '')?.[1];
     const claims = token ? this.verifier.check(token, sandboxId) : undefined;
     if (!claims) {
@@ -92,7 +99,9 @@ export class Gateway {
       );
     }
     const sandbox = this.sandboxes.get(sandboxId);
-    if (!sandbox || claims.gen > sandbox.spec.generation || isOver(sandbox)) {
+    // A token may be of the generation that a paused one is about to get.
+    const isAhead = sandbox && claims.gen > sandbox.spec.generation && !sandbox.isResting;
+    if (!sandbox || isAhead || isOver(sandbox)) {
       const message = sandbox?.report.message ?? 'It is not on this node any more.';
       throw new GatewayError(
         isConnect ? 404 : 409,
@@ -100,13 +109,14 @@ export class Gateway {
         `The sandbox does not run. ${message}`,
       );
     }
-    if (claims.gen < sandbox.spec.generation) {
+    if (claims.gen < (sandbox.spec.tokensFrom ?? sandbox.spec.generation)) {
       throw new GatewayError(
         401,
         'unauthenticated',
         'The gateway token is of an earlier generation of the sandbox. Ask POST /sandbox/{id}/auth for a new one.',
       );
     }
+    if (sandbox.isResting) await wake(sandbox, isConnect, signal);
     if (!sandbox.guest) {
       throw new GatewayError(
         isConnect ? 503 : 409,
@@ -117,6 +127,15 @@ export class Gateway {
       );
     }
     return new SandboxAccess(sandbox, claims.view === true);
+  }
+}
+
+async function wake(sandbox: Sandbox, isConnect: boolean, signal: AbortSignal): Promise<void> {
+  try {
+    await sandbox.awake(signal);
+  } catch (cause) {
+    if (!(cause instanceof SandboxConflictError)) throw cause;
+    throw new GatewayError(isConnect ? 503 : 409, 'sandbox_paused', cause.message, { cause });
   }
 }
 

@@ -22,8 +22,18 @@ export class GuestUnreachableError extends Error {
   override name = 'GuestUnreachableError';
 }
 
+/** It is not there for a reason that the text tells. */
+export class GuestLeftError extends GuestUnreachableError {
+  override name = 'GuestLeftError';
+}
+
+/** Its sandbox was paused: the next use lets it go on. */
+export class GuestPausedError extends GuestLeftError {
+  override name = 'GuestPausedError';
+}
+
 /** Its guest has rebooted: what ran in it is gone, and it is there again in a moment. */
-export class GuestRebootedError extends GuestUnreachableError {
+export class GuestRebootedError extends GuestLeftError {
   override name = 'GuestRebootedError';
 }
 

@@ -2,7 +2,7 @@
 import type { ClientHttp2Stream } from 'node:http2';
 import { constants } from 'node:http2';
 import { type ExecEnd, ExecFrame, type ExecStarted } from '@sandlot/protocol';
-import { GuestRebootedError, GuestUnreachableError } from './channel.js';
+import { GuestLeftError, GuestUnreachableError } from './channel.js';
 import { FrameReader } from './frames.js';
 
 /** What an exec says, in order: `start`, output, `end`. */
@@ -63,6 +63,6 @@ function parse<T>(payload: Buffer): T {
 }
 
 function broken(cause: unknown): GuestUnreachableError {
-  if (cause instanceof GuestRebootedError) return cause;
+  if (cause instanceof GuestLeftError) return cause;
   return new GuestUnreachableError('the connection to the sandbox broke before the command ended', { cause });
 }

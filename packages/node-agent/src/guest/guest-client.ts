@@ -11,6 +11,8 @@ import {
   type FileStat,
   type FileWritten,
   type GuestError,
+  type GuestFixed,
+  type GuestFixups,
   type GuestHealth,
   type GuestInit,
   type GuestInitResult,
@@ -18,7 +20,7 @@ import {
   type GuestViewMade,
 } from '@sandlot/protocol';
 import type { GuestPorts } from '@sandlot/vmm';
-import { GuestChannel, GuestRebootedError, GuestUnreachableError } from './channel.js';
+import { GuestChannel, GuestLeftError, GuestUnreachableError } from './channel.js';
 import { collect } from './collect.js';
 import { ExecStream } from './exec-stream.js';
 import { encodeFrame } from './frames.js';
@@ -90,6 +92,11 @@ export class GuestClient {
 
   init(init: GuestInit, signal?: AbortSignal): Promise<GuestInitResult> {
     return this.#json('POST', '/init', init, signal, 120_000);
+  }
+
+  /** Of a machine restored from a snapshot. May be repeated. */
+  fixups(fixups: GuestFixups, signal?: AbortSignal): Promise<GuestFixed> {
+    return this.#json('POST', '/fixups', fixups, signal);
   }
 
   startCommand(spec: ExecStart): Promise<{ pid: number }> {
@@ -259,7 +266,7 @@ export class GuestClient {
       };
       const onError = (cause: Error) =>
         settle(
-          cause.name === 'AbortError' || cause instanceof GuestRebootedError
+          cause.name === 'AbortError' || cause instanceof GuestLeftError
             ? cause
             : new GuestUnreachableError('the connection to the guest broke', { cause }),
         );

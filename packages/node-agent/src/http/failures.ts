@@ -1,10 +1,11 @@
 /** Errors of the node's parts as HTTP answers of its API. The control plane turns them into the public ones. */
 import { ImageError } from '@sandlot/images';
 import type { ImageErrorCode } from '@sandlot/protocol';
+import { VmmError } from '@sandlot/vmm';
 import { GuestUnreachableError } from '../guest/channel.js';
 import { GuestCallError } from '../guest/guest-client.js';
 import { NetworkError } from '../network/network.js';
-import { SandboxConflictError } from '../sandbox/sandboxes.js';
+import { SandboxConflictError } from '../sandbox/conflict.js';
 
 const statusOfImageError: Partial<Record<ImageErrorCode, number>> = {
   'invalid-reference': 422,
@@ -28,6 +29,10 @@ export function failureOf(error: unknown): { status: number; body: { code: strin
     return { status: 503, body: { code: 'guest-unreachable', message } };
   if (error instanceof NetworkError) {
     const status = error.code === 'unsupported' ? 501 : error.code === 'invalid-policy' ? 422 : 500;
+    return { status, body: { code: error.code, message } };
+  }
+  if (error instanceof VmmError) {
+    const status = error.code === 'no-space' ? 507 : error.code === 'aborted' ? 409 : 500;
     return { status, body: { code: error.code, message } };
   }
   const { statusCode, code } = error as { statusCode?: number; code?: unknown };

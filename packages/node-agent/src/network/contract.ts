@@ -29,6 +29,8 @@ export interface SandboxNetwork {
   readonly nodeAddress: string | undefined;
   /** Puts a policy in force for new connections; resolves when it is. Nothing is reachable before the first call. Throws {@link NetworkError} (`unsupported` on a user network for anything but all or none, and for a change after the start; `invalid-policy` for a malformed list, the old policy then stays). */
   applyPolicy(policy: EgressPolicy): Promise<void>;
+  /** Lets through what was resolved in another network and may be reached by the policy in force here, as long as there; a copy of a guest remembers addresses. */
+  takeNamesOf(other: SandboxNetwork): Promise<void>;
   /** Removes everything. Idempotent. The VMM process must be gone. */
   release(): Promise<void>;
 }

@@ -134,6 +134,8 @@ class UserNetwork implements SandboxNetwork {
     this.mode = mode;
   }
 
+  async takeNamesOf(): Promise<void> {}
+
   async release(): Promise<void> {
     this.onRelease();
   }

@@ -4,17 +4,18 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { ExecEnd, ExecStart, GuestInit, NodeSandboxSpec } from '@sandlot/protocol';
-import { type Machine, MachineEndedError, type Template } from '@sandlot/vmm';
-import { GuestUnreachableError } from '../guest/channel.js';
+import type { ExecStart, GuestInit, NodeSandboxSpec } from '@sandlot/protocol';
+import { type Machine, snapshotPaths, type Template } from '@sandlot/vmm';
 import { GuestCallError, GuestClient } from '../guest/guest-client.js';
 import { guestAddresses, type SandboxNetwork } from '../network/network.js';
 import { firstPrograms } from './init-program.js';
+import { machineRights } from './machine-rights.js';
+import { probeGuest } from './probe-guest.js';
 import type { BootFacts } from './record.js';
 import { type StartedParts, type StartParts, type StartProgress, timed } from './start-parts.js';
 import type { UndoStack } from './undo-stack.js';
 import { ViewRefusedError } from './view-refused.js';
+import { whileItLives } from './while-it-lives.js';
 
 /** What to boot. */
 export interface BootOrder {
@@ -26,13 +27,14 @@ export interface BootOrder {
   head?: Uint8Array;
   /** The guest asked for it: disk and network are those of the machine before. */
   rebooted: boolean;
+  /** Snapshots whose disks lie below the machine's own. */
+  layers: readonly string[];
   /** Must be done before anything of the user's runs. */
   policy?: Promise<unknown>;
 }
 
 /** The guest's first answer may take this long on a host that starts many machines at once, ms. */
 const guestDeadlineMs = 60_000;
-const endIsKnownMs = 1_000;
 
 /** Boots. Everything it makes is undone by `undo`, also after a throw. */
 export async function bootMachine(
@@ -67,7 +69,7 @@ export async function bootMachine(
 }
 
 async function restore(
-  { spec, facts, template, network, head, rebooted }: BootOrder,
+  { spec, facts, template, network, head, rebooted, layers }: BootOrder,
   parts: StartParts,
   progress: StartProgress,
   undo: UndoStack,
@@ -75,51 +77,26 @@ async function restore(
 ): Promise<Machine> {
   const folder = parts.records.machineFolderOf(spec.sandboxId);
   await mkdir(folder, { recursive: true, mode: 0o700 });
+  const runAs = machineRights(network, { layers: [...layers] }, parts.snapshots);
   const restored = await parts.driver.restore(
     {
       id: spec.sandboxId,
       folder,
-      template,
+      from: template,
       disk: {
         backingPath: facts.rootfsPath,
+        frozen: layers.map((id) => snapshotPaths(parts.snapshots.folderOf(id)).disk),
         sizeBytes: facts.diskBytes,
         ...(rebooted ? { kept: true } : head ? { head } : {}),
       },
       network: network.machine,
-      ...(network.runAs ? { runAs: network.runAs } : {}),
+      ...(runAs ? { runAs } : {}),
     },
     signal,
   );
   undo.push('machine', () => restored.end());
   await progress.save({ machine: restored.handle, boot: facts });
   return restored;
-}
-
-/**
- * Fails as soon as the machine ends, with its cause: work on its guest would wait for an answer until its own
- * deadline. When the guest cannot be reached although its machine runs, its console says more than we can.
- */
-async function whileItLives<T>(machine: Machine, work: () => Promise<T>): Promise<T> {
-  const ended = machine.ended.then((end): never => {
-    throw new MachineEndedError(end);
-  });
-  const reset = new Promise<never>((_, reject) => {
-    machine.onGuestReset(() =>
-      reject(
-        new MachineEndedError({ cause: 'guest-shutdown', detail: 'the guest rebooted before it was ready' }),
-      ),
-    );
-  });
-  try {
-    return await Promise.race([work(), ended, reset]);
-  } catch (cause) {
-    if (!(cause instanceof GuestUnreachableError)) throw cause;
-    // The connection breaks a moment before the end of the process is known.
-    await Promise.race([ended, sleep(endIsKnownMs, undefined, { ref: false })]);
-    const console = (await machine.readSerialTail(1000).catch(() => '')).trim();
-    const words = console === '' ? 'its console is empty' : `the end of its console: ${console}`;
-    throw new GuestUnreachableError(`${cause.message}; ${words}`, { cause });
-  }
 }
 
 async function initGuest(
@@ -164,10 +141,11 @@ async function handOver(guest: GuestClient, initProgram: string[], signal: Abort
   const { agentPid } = await guest.health(signal);
   const failed = (why: string) => new Error(`${initProgram.join(' ')} did not become process 1: ${why}`);
   if (agentPid === undefined || agentPid === 1) throw failed('the guest agent is still that');
-  const probe = await guest.exec({ argv: ['@agent-probe'], cwd: '/', user: '0' }, signal);
-  let end: ExecEnd | undefined;
-  for await (const event of probe.events()) if (event.kind === 'end') end = event.end;
-  if (end?.exitCode !== 0) throw failed(`the first command ended with ${end?.exitCode}: ${end?.error ?? ''}`);
+  try {
+    await probeGuest(guest, signal);
+  } catch (cause) {
+    throw failed((cause as Error).message);
+  }
 }
 
 /**

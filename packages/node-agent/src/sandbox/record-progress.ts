@@ -8,7 +8,8 @@ import type { StartProgress } from './start-parts.js';
 export interface RecordOwner {
   record: SandboxRecord;
   change(change: Partial<SandboxReport>): void;
-  save(): Promise<void>;
+  /** @param forGood also over a loss of power */
+  save(forGood?: boolean): Promise<void>;
   log: Logger;
 }
 

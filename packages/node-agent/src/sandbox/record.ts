@@ -2,7 +2,7 @@
  * What a node keeps of each sandbox on disk, so that it can be adopted after our restart. Only
  * `Sandbox` writes it. A record is whole or absent: it is written beside and renamed.
  */
-import { lstat, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { GuestInit, NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import type { MachineHandle } from '@sandlot/vmm';
@@ -28,6 +28,19 @@ export interface SandboxRecord {
   boot?: BootFacts;
   /** Its guest has asked for a reboot: whatever machine is named here is the old one, or not ready. */
   rebooting?: boolean;
+  /** Snapshot that its machine's memory began as, or of a paused one is to begin as. */
+  memory?: string;
+  /** Snapshots whose disks lie below its own, the lowest first. */
+  layers?: string[];
+  /** Snapshot that is being made of it. */
+  saving?: string;
+  /** It begins as a copy of a running sandbox: its machine goes on from `memory`. */
+  copy?: true;
+}
+
+/** Ids of all snapshots without which a sandbox could not go on. */
+export function neededSnapshots({ memory, layers = [], saving }: SandboxRecord): string[] {
+  return [memory, ...layers, saving].filter((id) => id !== undefined);
 }
 
 /** What every machine of the sandbox is made of, the first and those after a reboot. */
@@ -70,7 +83,8 @@ export class RecordFolder {
     return join(this.root, sandboxId, 'start.log');
   }
 
-  async write(record: SandboxRecord): Promise<void> {
+  /** @param forGood it reaches the host's disk before this resolves: what it says must outlive a loss of power */
+  async write(record: SandboxRecord, forGood = false): Promise<void> {
     const folder = this.folderOf(record.spec.sandboxId);
     const temporary = join(folder, 'record.json.new');
     const text = JSON.stringify(record);
@@ -82,7 +96,9 @@ export class RecordFolder {
       await mkdir(folder, { recursive: true, mode: 0o711 });
       await writeFile(temporary, text, { mode: 0o600 });
     }
+    if (forGood) await syncToDisk(temporary);
     await rename(temporary, join(folder, 'record.json'));
+    if (forGood) await syncToDisk(folder);
   }
 
   /**
@@ -118,6 +134,15 @@ export class RecordFolder {
 
   async remove(sandboxId: string): Promise<void> {
     await rm(this.folderOf(sandboxId), { recursive: true, force: true });
+  }
+}
+
+async function syncToDisk(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
   }
 }
 

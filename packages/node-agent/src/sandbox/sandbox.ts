@@ -2,20 +2,23 @@
  * One sandbox on this node, from acceptance to its end. Owned by `Sandboxes`.
  *
  * States: pending (waiting for its image) -> starting -> running -> stopping -> stopped | failed.
- * While running its guest may reboot: a new machine then goes on with the disk and network of the old one.
+ * While running its guest may reboot: a new machine then goes on with the disk and network of the old one. A pause saves it
+ * (running -> pausing -> paused -> resuming -> running): `pauses.ts`.
  * A delete or a timeout wins over everything: it aborts a start, waits for it to settle, and undoes
  * what it made. Only this class writes the sandbox's record; a change that names a machine or a
  * network is on disk before the next step. If we die at any moment, `adopt` takes over from it.
  */
 import { rm } from 'node:fs/promises';
 import { endings, type NodeSandboxSpec, type SandboxReport } from '@sandlot/protocol';
-import type { Machine, MachineEnd } from '@sandlot/vmm';
+import type { Machine, MachineEnd, MachineHandle } from '@sandlot/vmm';
 import type { Logger } from 'pino';
-import { GuestRebootedError } from '../guest/channel.js';
+import { GuestRebootedError, type GuestUnreachableError } from '../guest/channel.js';
 import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
 import { Activity } from './activity.js';
 import { bootMachine } from './boot-machine.js';
+import { SandboxConflictError } from './conflict.js';
+import { recordOfCopy } from './copies.js';
 import {
   causeOfMachineEnd,
   causeOfStartError,
@@ -25,9 +28,13 @@ import {
 } from './end-reasons.js';
 import { ExecViews } from './exec-views.js';
 import { firstPrograms } from './init-program.js';
+import { undoPause } from './pause-machine.js';
+import { Pauses, type PausesHost } from './pauses.js';
 import { RebootLimit } from './reboot-limit.js';
-import type { SandboxRecord } from './record.js';
+import { neededSnapshots, type SandboxRecord } from './record.js';
 import { type RecordOwner, rebootProgress, startProgress } from './record-progress.js';
+import { saveForCopies, settleSave } from './save-for-copies.js';
+import { startCopy } from './start-copy.js';
 import { readStartLog, StartLog } from './start-log.js';
 import { type StartedParts, type StartParts, untilAborted } from './start-parts.js';
 import { startSandbox } from './start-steps.js';
@@ -43,6 +50,7 @@ export class Sandbox {
   readonly activity: Activity;
   /** Which of its execs act in its default view. */
   readonly views: ExecViews;
+  readonly #pauses: Pauses;
   readonly #abort = new AbortController();
   readonly #undo = new UndoStack();
   /** Of what belongs to the present machine alone. */
@@ -50,6 +58,9 @@ export class Sandbox {
   readonly #reboots = new RebootLimit();
   readonly #log: Logger;
   #started: StartedParts | undefined;
+  /** Stays over reboots and pauses. */
+  #network: SandboxNetwork | undefined;
+  #pausing: Promise<void> | undefined;
   #starting: Promise<void> = Promise.resolve();
   #ending: Promise<void> | undefined;
   #timeouts: Timeouts | undefined;
@@ -75,6 +86,7 @@ export class Sandbox {
       },
       async () => (await this.guest?.listExecs()) ?? { sessions: [] },
     );
+    this.#pauses = new Pauses(this.#pausesHost());
   }
 
   get id(): string {
@@ -91,6 +103,7 @@ export class Sandbox {
       ...this.record.report,
       lastActivityUnixMs: this.activity.lastUnixMs,
       ...(this.#started ? { pid: this.#started.machine.handle.pid } : {}),
+      ...(this.#pauses.isWanted ? { wanted: true } : {}),
     };
   }
 
@@ -104,6 +117,11 @@ export class Sandbox {
     return this.record.report.state === 'running' && this.record.rebooting === true;
   }
 
+  /** It is being paused, is paused, or comes back from that: a request may wait for it. */
+  get isResting(): boolean {
+    return ['pausing', 'paused', 'resuming'].includes(this.record.report.state);
+  }
+
   /** Shell that the image has: `/bin/bash`, `/bin/sh` or "". */
   get shell(): string {
     return this.record.shell ?? '/bin/sh';
@@ -111,13 +129,86 @@ export class Sandbox {
 
   /** Whether this process may be its machine: the one that runs, or one of a start under way, which only it may end. */
   ownsProcess(pid: number): boolean {
+    if (this.record.report.state === 'paused') return false;
     return this.#started ? this.#started.machine.handle.pid === pid : this.#atWork;
   }
 
-  /** Begins the start; progress is in the reports. */
-  begin(): void {
+  /** Begins the start, or goes on with a resume; progress is in the reports. A copy has a source, if that still runs. */
+  begin(source?: Sandbox): void {
     this.#atWork = true;
-    this.#starting = this.#start();
+    this.#starting = this.record.report.state === 'resuming' ? this.#pauses.resume() : this.#start(source);
+  }
+
+  /**
+   * Saves it for copies, and goes on. Resolves with the snapshot's id and what a copy's record is.
+   * @throws SandboxConflictError when it does not run; VmmError when it could not be saved
+   */
+  async saveForCopies(): Promise<{ snapshotId: string; recordOf(spec: NodeSandboxSpec): SandboxRecord }> {
+    while (this.#pauses.isSaving) await this.#starting;
+    const saving = this.#pauses.save((machine, signal) =>
+      saveForCopies(machine, this.#owner(), this.parts, signal),
+    );
+    this.#letEndWaitFor(saving);
+    const snapshotId = await saving;
+    const source = structuredClone({ ...this.record, report: this.report });
+    return { snapshotId, recordOf: (spec) => recordOfCopy(source, snapshotId, spec) };
+  }
+
+  /**
+   * Saves it and ends its machine. Resolves when it is paused.
+   * @throws SandboxConflictError when it does not run; VmmError when it could not be saved, and runs on
+   */
+  async pause(): Promise<void> {
+    if (this.record.report.state === 'paused') return;
+    if (!this.#pausing) {
+      const pausing = this.#pauses.pause().finally(() => {
+        this.#pausing = undefined;
+      });
+      this.#pausing = pausing;
+      this.#letEndWaitFor(pausing);
+    }
+    await this.#pausing;
+  }
+
+  /** An end aborts what is under way, and undoes all only when it has settled. */
+  #letEndWaitFor(work: Promise<unknown>): void {
+    const before = this.#starting;
+    this.#starting = work.then(
+      () => before,
+      () => before,
+    );
+  }
+
+  /**
+   * Begins to give it a machine of a raised generation: the one before can have none any more.
+   * @throws SandboxConflictError when it is not paused
+   */
+  resume(generation: number): void {
+    const { report, spec } = this.record;
+    if (report.state !== 'paused' || generation <= spec.generation || this.#ending)
+      throw new SandboxConflictError(
+        `${this.id} is ${report.state} with generation ${spec.generation}, and cannot be resumed as ${generation}`,
+      );
+    this.raiseGeneration(generation);
+    // At once: nobody may be told that this generation is paused before it was.
+    report.state = 'resuming';
+    delete report.message;
+    // What of the pause is still under way comes first.
+    const before = this.#starting;
+    this.#atWork = true;
+    this.#starting = before.then(() => this.#pauses.resume());
+  }
+
+  /** What is reported from now on is of this generation, if it is higher. */
+  raiseGeneration(generation: number): void {
+    const { report, spec } = this.record;
+    spec.generation = Math.max(spec.generation, generation);
+    report.generation = spec.generation;
+  }
+
+  /** Resolves when it runs, and wakes it if it is paused. Rejects with why it does not. */
+  awake(signal: AbortSignal): Promise<void> {
+    return this.#pauses.awake(signal);
   }
 
   /** Takes over a sandbox that ran before our restart. Resolves when it is known whether it still does. */
@@ -134,7 +225,8 @@ export class Sandbox {
     this.#undo.push('machine folder', () =>
       rm(this.parts.records.machineFolderOf(this.id), { recursive: true, force: true }),
     );
-    const found = await this.parts.driver.adopt(handle);
+    this.#network = network;
+    const found = await this.#findMachine(handle);
     const isAlive = 'ports' in found;
     // Of a reboot that was under way the machine may be the old one, or a new one that is not ready.
     if (!isAlive && !this.record.rebooting) return this.#finish(causeOfMachineEnd(found));
@@ -152,9 +244,50 @@ export class Sandbox {
       this.#starting = this.#reboot(network);
       return;
     }
+    if (this.record.report.state === 'resuming') {
+      this.#atWork = true;
+      this.#starting = this.#pauses.takeUpFound(found, network);
+      return;
+    }
+    // Our predecessor was saving it, and the machine may stand still.
+    if (this.record.saving) {
+      await undoPause(found, this.#owner(), this.parts).catch((error: unknown) =>
+        this.#log.error({ err: error }, 'a save that was cut off could not be taken back whole'),
+      );
+    }
     const guest = new GuestClient(found.ports);
     this.#machineUndo.push('guest connection', async () => guest.close());
     this.#run({ machine: found, network, guest });
+  }
+
+  /** The machine of before our restart, and what a save that was cut off has made of its disk. */
+  async #findMachine(handle: MachineHandle): Promise<Machine | MachineEnd> {
+    const { driver } = this.parts;
+    const found = await driver.adopt(handle);
+    if (!('ports' in found)) return found;
+    const moved = await settleSave(found, this.#owner(), this.parts);
+    if (!moved) return found;
+    found.detach();
+    return driver.adopt(moved);
+  }
+
+  /** Takes over a sandbox that was paused, or whose resume had not come so far that anything ran. */
+  async adoptPaused(): Promise<void> {
+    const { machine, network: handle } = this.record;
+    this.#undo.push('image', () => this.parts.images.release(this.id));
+    const network = handle && (await this.parts.networks.adopt(handle));
+    if (network) this.#undo.push('network', () => network.release());
+    this.#network = network;
+    this.#undo.push('machine folder', () =>
+      rm(this.parts.records.machineFolderOf(this.id), { recursive: true, force: true }),
+    );
+    if (machine) {
+      // It stands still since it was saved.
+      const found = await this.parts.driver.adopt(machine);
+      if ('ports' in found) await found.end();
+      delete this.record.machine;
+    }
+    this.#limitTime();
   }
 
   /** Undoes what an interrupted start has made, so that it can begin again. */
@@ -168,6 +301,8 @@ export class Sandbox {
     await rm(this.parts.records.machineFolderOf(this.id), { recursive: true, force: true });
     delete this.record.machine;
     delete this.record.network;
+    // What a copy begins with was not made by its start.
+    if (this.record.copy) return;
     delete this.record.startCommandRuns;
     delete this.record.boot;
   }
@@ -190,7 +325,7 @@ export class Sandbox {
   /** Puts a new egress policy in force. Throws NetworkError. */
   async applyEgress(policy: NodeSandboxSpec['egress']): Promise<number> {
     if (policy.generation >= this.record.spec.egress.generation) {
-      await this.#started?.network.applyPolicy(policy);
+      await this.#network?.applyPolicy(policy);
       this.record.spec.egress = policy;
       this.record.report.egressGeneration = policy.generation;
       await this.#save();
@@ -203,16 +338,23 @@ export class Sandbox {
     return readStartLog(this.parts.records.logPathOf(this.id));
   }
 
-  async #start(): Promise<void> {
-    this.#change({ state: 'pending', stage: 'image' });
+  async #start(source?: Sandbox): Promise<void> {
+    const { copy } = this.record;
+    this.#change({ state: 'pending', stage: copy ? 'network' : 'image' });
     try {
-      const started = await startSandbox(
-        this.spec,
-        this.parts,
-        startProgress(this.#owner()),
-        { sandbox: this.#undo, machine: this.#machineUndo },
-        this.#abort.signal,
-      );
+      const progress = startProgress(this.#owner());
+      const undo = { sandbox: this.#undo, machine: this.#machineUndo };
+      const { signal } = this.#abort;
+      const started = copy
+        ? await startCopy(
+            this.record,
+            source ? source.#network : undefined,
+            this.parts,
+            progress,
+            undo,
+            signal,
+          )
+        : await startSandbox(this.spec, this.parts, progress, undo, signal);
       this.#abort.signal.throwIfAborted();
       this.record.report.startedAtUnixMs = Date.now();
       this.#run(started);
@@ -227,6 +369,7 @@ export class Sandbox {
 
   #run(started: StartedParts): void {
     this.#started = started;
+    this.#network = started.network;
     const { machine, guest } = started;
     void machine.ended.then((end) => this.#onMachineEnded(machine, end));
     machine.onGuestPortClosed(() => void this.#onAgentGone(machine));
@@ -236,23 +379,48 @@ export class Sandbox {
     this.activity.touch();
     this.#limitTime();
     if (this.record.startCommandRuns) this.#followStartCommand(guest);
+    this.#pauses.settle();
   }
 
   #limitTime(): void {
-    this.#timeouts ??= new Timeouts(
-      { deadlineUnixMs: this.spec.deadlineUnixMs, idleTimeoutMs: this.spec.idleTimeoutMs },
+    this.#timeouts?.close();
+    const { deadlineUnixMs, idleTimeoutMs } = this.spec;
+    this.#timeouts = new Timeouts(
+      // One that rests is idle on purpose.
+      { deadlineUnixMs, idleTimeoutMs: this.isResting ? undefined : idleTimeoutMs },
       this.activity,
       async () => {
         const { guest } = this;
         if (!guest) return true;
         return (await guest.listExecs()).sessions.some((info) => info.session && !info.end);
       },
-      (reason) => void this.end(timeoutCause(reason, this.spec)),
+      (reason) => {
+        if (reason === 'IDLE_TIMEOUT' && this.spec.idleAction === 'pause') void this.#pauseIdle();
+        else void this.end(timeoutCause(reason, this.spec));
+      },
     );
+  }
+
+  async #pauseIdle(): Promise<void> {
+    try {
+      await this.pause();
+    } catch (error) {
+      this.#log.warn(
+        { err: error },
+        'an idle sandbox could not be paused; after its idle time it is tried again',
+      );
+      this.activity.touch();
+      if (this.record.report.state === 'running' && !this.#ending) this.#limitTime();
+    }
   }
 
   #onGuestReset({ machine, network, guest }: StartedParts): void {
     if (!this.#isPresent(machine)) return;
+    if (this.#pauses.isSaving) {
+      this.#pauses.breakOff();
+      void this.#starting.then(() => this.#onGuestReset({ machine, network, guest }));
+      return;
+    }
     guest.close(
       new GuestRebootedError('The sandbox rebooted, and what ran in it ended. Its disk is as it was.'),
     );
@@ -275,13 +443,16 @@ export class Sandbox {
       await this.#save();
       await this.#undoAll(this.#machineUndo);
       signal.throwIfAborted();
+      // It begins with the template's memory again.
+      delete this.record.memory;
       if (!this.#reboots.admit(Date.now()))
         return await this.#finishAs({ reason: 'REBOOT_LOOP', message: endings.REBOOT_LOOP.message });
       const { boot: facts } = this.record;
       if (!facts) throw new Error('its record was written by a version that could not reboot sandboxes');
       const shape = { vcpus: this.spec.vcpus, memoryMiB: this.spec.memoryMiB };
       const template = await untilAborted(this.parts.templates.get(shape), signal);
-      const order = { spec: this.spec, facts, template, network, rebooted: true };
+      const { layers = [] } = this.record;
+      const order = { spec: this.spec, facts, template, network, layers, rebooted: true };
       const started = await this.parts.restores.run(signal, () =>
         bootMachine(order, this.parts, rebootProgress(this.#owner()), this.#machineUndo, signal),
       );
@@ -290,6 +461,7 @@ export class Sandbox {
       this.#run(started);
       this.#log.info({ ms: Math.round(performance.now() - startedMs) }, 'rebooted');
       await this.#save();
+      await this.parts.snapshots.need(this.id, neededSnapshots(this.record));
     } catch (error) {
       // As in a start: ended by a delete, or let go of, to be taken up again from the record.
       if (signal.aborted || this.#detached) return;
@@ -352,9 +524,9 @@ export class Sandbox {
     await this.#undoAll(this.#undo);
     this.#started = undefined;
     this.#atWork = false;
-    delete this.record.machine;
-    delete this.record.network;
-    delete this.record.rebooting;
+    for (const gone of ['machine', 'network', 'rebooting', 'memory', 'layers', 'saving'] as const)
+      delete this.record[gone];
+    await this.parts.snapshots.need(this.id, []);
     delete this.record.report.stage;
     delete this.record.report.imageBuildId;
     const failed = state === 'failed' || isFailure(cause.reason);
@@ -366,10 +538,50 @@ export class Sandbox {
       lastActivityUnixMs,
       logTail: await readStartLog(this.parts.records.logPathOf(this.id), logTailBytes),
     });
+    this.#pauses.settle(new SandboxConflictError(`${this.id} has ended: ${cause.message}`));
     // All is undone. If even this cannot be written (a full disk), the next start finds the machine gone.
     await this.#save().catch((error: unknown) =>
       this.#log.error({ err: error }, 'the end of a sandbox could not be written'),
     );
+  }
+
+  #pausesHost(): PausesHost {
+    return {
+      ...this.#owner(),
+      parts: this.parts,
+      signal: this.#abort.signal,
+      machineUndo: this.#machineUndo,
+      started: () => this.#started,
+      network: () => this.#ownNetwork(),
+      isPresent: (machine) => this.#isPresent(machine),
+      isOurs: () => !this.#detached && !this.#abort.signal.aborted,
+      endMachine: (reason) => this.#endPausedMachine(reason),
+      run: (started) => this.#run(started),
+      limitTime: () => this.#limitTime(),
+      fail: (error) => this.#finishAs(causeOfStartError(error, this.spec.image)),
+    };
+  }
+
+  async #endPausedMachine(reason: GuestUnreachableError): Promise<void> {
+    const started = this.#started;
+    // From here its end is nobody's news.
+    this.#started = undefined;
+    this.#atWork = false;
+    this.#startLog?.close();
+    started?.guest.close(reason);
+    await this.#undoAll(this.#machineUndo);
+  }
+
+  /** The one it has; a new one where the host was restarted meanwhile. */
+  async #ownNetwork(): Promise<SandboxNetwork> {
+    if (this.#network) return this.#network;
+    const network = await this.parts.networks.acquire();
+    this.#undo.push('network', () => network.release());
+    this.#network = network;
+    this.record.network = network.handle;
+    await this.#save();
+    await network.applyPolicy(this.spec.egress);
+    return network;
   }
 
   async #undoAll(stack: UndoStack): Promise<void> {
@@ -382,7 +594,7 @@ export class Sandbox {
     return {
       record: this.record,
       change: (change) => this.#change(change),
-      save: () => this.#save(),
+      save: (forGood) => this.#save(forGood),
       log: this.#log,
     };
   }
@@ -393,8 +605,12 @@ export class Sandbox {
   }
 
   /** One write at a time, the newest state last. */
-  #save(): Promise<void> {
-    const write = () => this.parts.records.write({ ...this.record, report: this.report });
+  #save(forGood = false): Promise<void> {
+    const write = () => {
+      // Who waits now does not outlive us.
+      const { wanted: _, ...report } = this.report;
+      return this.parts.records.write({ ...this.record, report }, forGood);
+    };
     // One that failed has been told to its caller; the next may find room again.
     this.#saving = this.#saving.then(write, write);
     return this.#saving;

@@ -25,7 +25,8 @@ function parts(records: RecordFolder): StartParts {
     holders: async () => [],
   };
   const reap = { reap: async () => undefined };
-  return { records, images, networks: reap, cpuLimits: reap } as unknown as StartParts;
+  const snapshots = { ...reap, need: async () => undefined };
+  return { records, images, networks: reap, cpuLimits: reap, snapshots } as unknown as StartParts;
 }
 
 const spec = { sandboxId: 'sb1', generation: 1, image: 'x', egress: { generation: 0 } } as NodeSandboxSpec;

@@ -4,18 +4,15 @@
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
+import type { NodeFork, NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import type { Logger } from 'pino';
-import type { FoundRecords, SandboxRecord } from './record.js';
+import { SandboxConflictError } from './conflict.js';
+import { type FoundRecords, neededSnapshots, type SandboxRecord } from './record.js';
 import { ReportHub } from './report-hub.js';
 import { Sandbox } from './sandbox.js';
+import { copiesHolder } from './save-for-copies.js';
 import type { StartParts } from './start-parts.js';
 import { killStrayMachines } from './stray-machines.js';
-
-/** A request that cannot be met because of what this node already knows of the sandbox. */
-export class SandboxConflictError extends Error {
-  override name = 'SandboxConflictError';
-}
 
 /** How many ended sandboxes are remembered after they were acknowledged, so that a late start of one is refused. */
 const maxTombstones = 10_000;
@@ -42,9 +39,16 @@ export class Sandboxes {
     const adoptions: Promise<void>[] = [];
     for (const record of records) {
       const sandbox = this.#add(record);
+      await this.parts.snapshots.need(record.spec.sandboxId, neededSnapshots(record));
       const { state } = record.report;
-      if (state === 'running') adoptions.push(sandbox.adopt());
-      else if (state === 'stopping') adoptions.push(this.#finishInterruptedEnd(sandbox));
+      const hasMachine = state === 'running' || state === 'pausing';
+      if (hasMachine || (state === 'resuming' && record.machine)) adoptions.push(sandbox.adopt());
+      else if (state === 'paused') adoptions.push(sandbox.adoptPaused());
+      else if (state === 'resuming') {
+        // Nothing of it has run: it begins anew when what our predecessor may have begun is gone.
+        pending.push(sandbox);
+        adoptions.push(sandbox.adoptPaused());
+      } else if (state === 'stopping') adoptions.push(this.#finishInterruptedEnd(sandbox));
       else if (state === 'pending' || state === 'starting') {
         pending.push(sandbox);
         adoptions.push(sandbox.undoInterruptedStart());
@@ -77,6 +81,7 @@ export class Sandboxes {
     for (const holder of await this.parts.images.holders()) {
       if (!isLive(holder)) await this.parts.images.release(holder);
     }
+    await this.parts.snapshots.reap();
     await this.parts.cpuLimits.reap(isLive);
     await this.parts.networks.reap();
   }
@@ -134,10 +139,81 @@ export class Sandboxes {
     if (generation < sandbox.spec.generation) {
       throw new SandboxConflictError(`${sandboxId} is here with generation ${sandbox.spec.generation}`);
     }
+    // A resume that never came to us had raised it: the end is that generation's, or nobody would believe it.
+    sandbox.raiseGeneration(generation);
     if (!isOver(sandbox.report)) {
       await sandbox.end({ reason: 'DELETED', message: 'The sandbox was deleted.' });
     }
     return sandbox.report;
+  }
+
+  /**
+   * Saves a running sandbox and ends its machine; one that is paused is answered alike.
+   * @throws SandboxConflictError when it does not run; VmmError when it could not be saved, and runs on
+   */
+  async pause(sandboxId: string, generation: number): Promise<SandboxReport> {
+    const sandbox = this.#require(sandboxId, generation);
+    await sandbox.pause();
+    return sandbox.report;
+  }
+
+  /**
+   * Begins to give a paused sandbox a machine of a raised generation.
+   * @throws SandboxConflictError when it is not paused, or for a generation that is not higher
+   */
+  resume(sandboxId: string, generation: number): SandboxReport {
+    const sandbox = this.#require(sandboxId, undefined);
+    if (generation !== sandbox.spec.generation) sandbox.resume(generation);
+    return sandbox.report;
+  }
+
+  /**
+   * Makes copies of a running sandbox, which goes on. Resolves when they are saved and on their way: all of them, or none.
+   * @throws SandboxConflictError when it does not run, or knows one of them; VmmError when it could not be saved
+   */
+  async fork(sandboxId: string, { generation, copies }: NodeFork): Promise<SandboxReport[]> {
+    const source = this.#require(sandboxId, generation);
+    const known = copies.filter((spec) => this.#all.has(spec.sandboxId));
+    if (known.length > 0 && known.length < copies.length)
+      throw new SandboxConflictError(`${known[0]?.sandboxId} is here already`);
+    if (known.length === 0) await this.#makeCopies(source, copies);
+    return copies.flatMap((spec) => this.#all.get(spec.sandboxId)?.report ?? []);
+  }
+
+  async #makeCopies(source: Sandbox, copies: readonly NodeSandboxSpec[]): Promise<void> {
+    const { snapshots, images, records } = this.parts;
+    const { snapshotId, recordOf } = await source.saveForCopies();
+    const made: Sandbox[] = [];
+    try {
+      for (const spec of copies) {
+        // Deleted before it was here.
+        if (spec.generation <= (this.#tombstones.get(spec.sandboxId) ?? -1)) continue;
+        const record = recordOf(spec);
+        made.push(this.#add(record));
+        await snapshots.need(spec.sandboxId, neededSnapshots(record));
+        await images.share(source.id, spec.sandboxId);
+        await records.write(record);
+      }
+    } catch (error) {
+      for (const { id } of made) {
+        this.#all.delete(id);
+        await images.release(id).catch(() => undefined);
+        await records.remove(id).catch(() => undefined);
+        await snapshots.need(id, []);
+      }
+      throw error;
+    } finally {
+      await snapshots.need(copiesHolder(snapshotId), []);
+    }
+    for (const copy of made) if (copy.report.state === 'pending') copy.begin(source);
+  }
+
+  #require(sandboxId: string, generation: number | undefined): Sandbox {
+    const sandbox = this.#all.get(sandboxId);
+    if (!sandbox) throw new SandboxConflictError(`${sandboxId} is not on this node`);
+    if (generation !== undefined && generation !== sandbox.spec.generation)
+      throw new SandboxConflictError(`${sandboxId} is here with generation ${sandbox.spec.generation}`);
+    return sandbox;
   }
 
   /** The control plane has recorded the end: forget it. */

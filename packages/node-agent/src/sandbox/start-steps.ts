@@ -71,7 +71,7 @@ export async function startSandbox(
       image: { env, user, workingDir, entrypoint, cmd },
     };
     const order = {
-      ...{ spec, facts, template, network, policy, rebooted: false },
+      ...{ spec, facts, template, network, policy, rebooted: false, layers: [] },
       ...(disk.head ? { head: disk.head } : {}),
     };
     return bootMachine(order, parts, progress, undo.machine, signal);

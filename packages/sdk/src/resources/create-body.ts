@@ -18,6 +18,7 @@ export function createBody(create: CreateSandbox): Record<string, unknown> {
     labels: create.labels ?? [],
     timeout_minutes: create.timeoutMinutes,
     idle_timeout_minutes: create.idleTimeoutMinutes,
+    idle_action: create.idleAction,
     team_id: create.teamId,
     network_allowlist: create.networkAllowlist,
     network_denylist: create.networkDenylist,

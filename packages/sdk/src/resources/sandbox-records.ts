@@ -1,7 +1,7 @@
 /** What a sandbox's handle asks of the server's records; `sandboxes.ts` answers it. */
 import type { ErrorContext } from '@sandlot/protocol';
 import type { CallOptions } from '../http/api-client.js';
-import type { SandboxInfo } from './sandbox-types.js';
+import type { ForkOptions, ForkResult, SandboxInfo } from './sandbox-types.js';
 
 /** Options of {@link SandboxRecords.waitUntilRunning}. */
 export interface WaitOptions {
@@ -16,5 +16,8 @@ export interface SandboxRecords {
   waitUntilRunning(id: string, options?: WaitOptions): Promise<SandboxInfo>;
   logs(id: string, options?: CallOptions): Promise<string>;
   errorContext(id: string, options?: CallOptions): Promise<ErrorContext>;
+  pause(id: string, options?: CallOptions): Promise<SandboxInfo>;
+  resume(id: string, options?: CallOptions): Promise<SandboxInfo>;
+  forkInfos(id: string, fork: ForkOptions, options?: CallOptions): Promise<ForkResult<SandboxInfo>>;
   delete(id: string, options?: CallOptions): Promise<void>;
 }

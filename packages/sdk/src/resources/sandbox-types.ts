@@ -29,6 +29,8 @@ export interface CreateSandbox {
   timeoutMinutes?: number | undefined;
   /** Ends it after this long without use. */
   idleTimeoutMinutes?: number | undefined;
+  /** What becomes of it then: `pause` keeps it, processes and all, for its next use (after 15 minutes where no time is given). Absent: it ends. */
+  idleAction?: 'end' | 'pause' | undefined;
   /** argv, a line for `/bin/sh -c`, or the image's ENTRYPOINT and CMD. Absent: nothing is started. */
   startCommand?: readonly string[] | string | { entrypoint: true } | undefined;
   /** The image's own init (systemd, say) becomes process 1; a start command that is an init means the same. */
@@ -41,6 +43,29 @@ export interface CreateSandbox {
   view?: View | undefined;
   /** Two creates with the same key make one sandbox; made up when absent. */
   idempotencyKey?: string | undefined;
+}
+
+/** What the copies of a fork are to be; what is not said is as their source has it. */
+export interface ForkOptions {
+  /** How many, 1 to 64; one when absent. */
+  count?: number | undefined;
+  name?: string | undefined;
+  labels?: readonly string[] | undefined;
+  /** Over the source's, for commands that are started from now on. */
+  env?: Record<string, string> | undefined;
+  timeoutMinutes?: number | undefined;
+  /** Keep the copies that run when others do not. */
+  allowPartial?: boolean | undefined;
+  /** Two forks with the same key make one; made up when absent. */
+  idempotencyKey?: string | undefined;
+}
+
+/** What has become of a fork; `T` is a handle or a record. */
+export interface ForkResult<T> {
+  /** They run. */
+  sandboxes: T[];
+  /** Copies that do not; empty without `allowPartial`. */
+  errors: { index: number; code: string; message: string }[];
 }
 
 /** Filters of a list. */

@@ -1,6 +1,7 @@
 /** `client.sandboxes`: create, find, wait for and delete sandboxes. */
 
-import type { ErrorContext, GatewayAuth } from '@sandlot/protocol';
+import { randomUUID } from 'node:crypto';
+import type { ErrorContext, ForkedSandboxes, GatewayAuth } from '@sandlot/protocol';
 import { NotFoundError, SandboxNotRunningError, type SandlotError, ValidationError } from '../errors.js';
 import type { CallOptions } from '../http/api-client.js';
 import { pause } from '../http/retry.js';
@@ -12,6 +13,8 @@ import {
   type CreateSandbox,
   type DeleteResult,
   endedStatuses,
+  type ForkOptions,
+  type ForkResult,
   type ListSandboxes,
   type SandboxInfo,
   type SandboxState,
@@ -24,6 +27,9 @@ const idBeginningPattern = /^[A-Za-z0-9_-]{1,64}$/;
 const statusBatchSize = 100;
 /** Ids in one bulk delete. */
 const deleteBatchSize = 500;
+
+/** Memory goes to a disk, or comes from one. */
+const restTimeoutMs = 340_000;
 
 /** Shortest time between two questions of {@link Sandboxes.waitUntilRunning}. */
 const minimumPollMs = 100;
@@ -97,6 +103,58 @@ export class Sandboxes {
   async delete(id: string, options: CallOptions = {}): Promise<void> {
     await this.context.api.call({ method: 'DELETE', path: `/sandbox/${encodeURIComponent(id)}`, ...options });
     this.context.access.drop(id);
+  }
+
+  /** Saves a running sandbox and frees its memory; resolves when it is paused. Its next use lets it go on. */
+  pause(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    return this.#act(id, 'pause', options);
+  }
+
+  /** Lets a paused sandbox go on; resolves when it runs. */
+  resume(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    return this.#act(id, 'resume', options);
+  }
+
+  /**
+   * Copies of a running sandbox, processes and all, each somebody else and ready to exec; it goes on. All or none,
+   * unless `allowPartial` is set: then `errors` says what of the others became.
+   */
+  async fork(id: string, fork: ForkOptions = {}, options: CallOptions = {}): Promise<ForkResult<Sandbox>> {
+    const { sandboxes, errors } = await this.forkInfos(id, fork, options);
+    return { sandboxes: sandboxes.map((info) => new Sandbox(this.context, info)), errors };
+  }
+
+  /** The same, as records. */
+  forkInfos(id: string, fork: ForkOptions, options: CallOptions = {}): Promise<ForkResult<SandboxInfo>> {
+    const body = {
+      count: fork.count,
+      name: fork.name,
+      labels: fork.labels,
+      environment_vars: fork.env,
+      timeout_minutes: fork.timeoutMinutes,
+      allow_partial: fork.allowPartial,
+      // Made once: every repeat carries the same.
+      idempotency_key: fork.idempotencyKey ?? randomUUID().replaceAll('-', ''),
+    };
+    return this.context.api.call<ForkedSandboxes>({
+      method: 'POST',
+      path: `/sandbox/${encodeURIComponent(id)}/fork`,
+      body: Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined)),
+      idempotent: true,
+      timeoutMs: restTimeoutMs,
+      ...options,
+    });
+  }
+
+  #act(id: string, action: string, options: CallOptions): Promise<SandboxInfo> {
+    return this.context.api.call<SandboxInfo>({
+      method: 'POST',
+      path: `/sandbox/${encodeURIComponent(id)}/${action}`,
+      // Done twice it is done once.
+      idempotent: true,
+      timeoutMs: restTimeoutMs,
+      ...options,
+    });
   }
 
   /** Deletes many: these ids, or everything of one's own that has all these labels, or everything of one's own. */

@@ -44,7 +44,7 @@ export function describeVmmDriver(name: string, options: ConformanceOptions): vo
     };
     const restoreRequest = (from: Template = template) => {
       const id = `m${++count}`;
-      return { id, folder: join(root, id), template: from, disk, network: options.network };
+      return { id, folder: join(root, id), from, disk, network: options.network };
     };
     const restore = async (): Promise<Machine> => {
       const request = restoreRequest();

@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, describe, it } from 'vitest';
 import { createFakeDriver } from '../fake/fake-driver.js';
 import { createQemuDriver } from '../qemu/qemu-driver.js';
+import { describeSnapshots } from './describe-snapshots.js';
 import { describeVmmDriver } from './describe-vmm-driver.js';
 
 const checkout = fileURLToPath(new URL('../../../../', import.meta.url));
@@ -25,16 +26,18 @@ afterAll(() => {
 const network = { kind: 'user', restricted: true } as const;
 
 if (existsSync(agentBinary)) {
-  describeVmmDriver('fake', {
+  const fake = {
     makeDriver: () => createFakeDriver({ agentBinary }),
     shape: { vcpus: 1, memoryMiB: 256 },
     network,
     caseTimeoutMs: 30_000,
-  });
+  };
+  describeVmmDriver('fake', fake);
+  describeSnapshots('fake', fake);
 } else skipBecause(`the guest agent is not built (${agentBinary}); run make build`);
 
 if (existsSync(join(assets, 'manifest.json'))) {
-  describeVmmDriver('qemu', {
+  const qemu = {
     // What the probe says is tested apart; here it would only cost seconds.
     makeDriver: () => {
       stateFolder ??= mkdtempSync(join(tmpdir(), 'sandlot-vmm-state-'));
@@ -43,7 +46,9 @@ if (existsSync(join(assets, 'manifest.json'))) {
     shape: { vcpus: 1, memoryMiB: 256 },
     network,
     caseTimeoutMs: 60_000,
-  });
+  };
+  describeVmmDriver('qemu', qemu);
+  describeSnapshots('qemu', qemu);
 } else skipBecause(`the guest's kernel is not built (${assets}); run make build`);
 
 function skipBecause(reason: string): void {

@@ -46,7 +46,7 @@ describe.skipIf(missing)(`the fake driver${missing ? ` (${missing})` : ''}`, () 
       const folder = join(root, id);
       await mkdir(folder, { recursive: true });
       const disk = { backingPath: join(root, 'rootfs'), sizeBytes: 1024 };
-      const machine = await driver.restore({ id, folder, template, disk, network }, signal);
+      const machine = await driver.restore({ id, folder, from: template, disk, network }, signal);
       machines.push(machine);
       return machine;
     };

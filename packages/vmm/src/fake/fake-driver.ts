@@ -1,19 +1,22 @@
 /**
  * A driver without machines, for tests of everything above it: a "guest" is the guest agent itself,
  * as a process of this host that speaks the real protocol on unix sockets. It restores in
- * milliseconds, is adopted and killed like a machine, and fails where a test tells it to.
+ * milliseconds, is adopted and killed like a machine, and fails where a test tells it to. A snapshot of one holds its files,
+ * not its memory: its commands end with it.
  *
  * It isolates nothing but process ids (as root): never run anything untrusted in it.
  */
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { access, chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { access, chmod, cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   type Machine,
   type MachineEnd,
   type MachineHandle,
+  type MachineOrigin,
   type RestoreRequest,
+  type Snapshot,
   type Template,
   type TemplateRequest,
   type VmmDriver,
@@ -46,6 +49,8 @@ export interface FakeDriverOptions {
 }
 
 const timeoutMs = 30_000;
+/** Files of any of its guests are as good as any other's. */
+const snapshotFingerprint = 'fake-1';
 
 /** A driver whose machines are processes of the guest agent. */
 export function createFakeDriver(options: FakeDriverOptions): VmmDriver {
@@ -69,7 +74,16 @@ class FakeDriver implements VmmDriver {
       accelerator: 'fake' as const,
       reason: 'machines are processes of this host, without any isolation: for tests only',
       fingerprint: await this.#readFingerprint(),
+      snapshotFingerprint,
     };
+  }
+
+  async #checkSource(from: Template | Snapshot): Promise<void> {
+    if (isSnapshot(from)) {
+      if (from.snapshotFingerprint !== snapshotFingerprint)
+        throw new VmmError('bad-snapshot', `the snapshot ${from.folder} is of another driver`);
+    } else if (from.fingerprint !== (await this.#readFingerprint()))
+      throw new VmmError('bad-template', `the template ${from.folder} is of another guest agent`);
   }
 
   async #readFingerprint(): Promise<string> {
@@ -128,32 +142,35 @@ class FakeDriver implements VmmDriver {
     const begin = performance.now();
     let guest: FakeGuest | undefined;
     try {
-      const fingerprint = await this.#readFingerprint();
-      if (fingerprint !== request.template.fingerprint) {
-        throw new VmmError(
-          'bad-template',
-          `the template ${request.template.folder} is of another guest agent`,
-        );
-      }
+      const { from, disk } = request;
+      await this.#checkSource(from);
       await guard.race(step('before'));
       // A machine without its template or its disk does not start, as with a real one.
-      await readFile(join(request.template.folder, 'state'));
-      await requireFile(request.disk.backingPath);
+      await readFile(join(from.folder, 'state'));
+      await requireFile(disk.backingPath);
       await mkdir(request.folder, { recursive: true });
       await chmod(request.folder, 0o700);
+      if (isSnapshot(from) && !disk.kept) {
+        const copy = { recursive: true, verbatimSymlinks: true };
+        await cp(fakeFiles(from.folder).root, fakeFiles(request.folder).root, copy);
+      }
       const diskMs = performance.now() - begin;
       guest = await this.#start(request.folder, guard, false);
       await guard.race(step('started', guest));
       const processMs = performance.now() - begin;
+      const handle: MachineHandle = {
+        driver: 'fake',
+        id: request.id,
+        ...guest.process.identity,
+        folder: request.folder,
+        origin: originOf(request),
+      };
+      if (request.beforeRun) await guard.race(request.beforeRun(handle));
       await guard.race(step('after', guest));
-      return new FakeMachine(
-        { driver: 'fake', id: request.id, ...guest.process.identity, folder: request.folder },
-        { diskMs, processMs, loadMs: performance.now() - begin },
-        guest.process,
-      );
+      return new FakeMachine(handle, { diskMs, processMs, loadMs: performance.now() - begin }, guest.process);
     } catch (error) {
       await guest?.kill();
-      await emptyFolder(request.folder);
+      if (!request.disk.kept) await emptyFolder(request.folder);
       throw asVmmError(error, 'start-failed');
     } finally {
       guard.dispose();
@@ -190,6 +207,22 @@ class FakeDriver implements VmmDriver {
       await this.#options.intercept?.({ operation, phase, call, ...(pid === undefined ? {} : { pid }) });
     };
   }
+}
+
+function isSnapshot(from: Template | Snapshot): from is Snapshot {
+  return 'disk' in from;
+}
+
+function originOf({ from, disk }: RestoreRequest): MachineOrigin {
+  const { backingPath, frozen = [], sizeBytes } = disk;
+  return {
+    memoryPath: '',
+    modulesPath: '',
+    shape: from.shape,
+    networkKind: from.networkKind,
+    snapshotFingerprint,
+    disk: { backingPath, frozen, sizeBytes },
+  };
 }
 
 async function requireFile(path: string): Promise<void> {

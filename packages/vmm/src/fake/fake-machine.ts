@@ -1,6 +1,6 @@
 /** One guest of the fake driver: the agent's process, started or found again. */
 import { readFileSync } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
+import { cp, mkdir, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,8 +8,12 @@ import {
   type GuestPorts,
   type Machine,
   type MachineEnd,
+  MachineEndedError,
   type MachineHandle,
+  type MachineSnapshotting,
   type RestoreTimings,
+  type SavedSnapshot,
+  type SnapshotRequest,
   VmmError,
 } from '../driver.js';
 import type { Guard } from '../guarded.js';
@@ -17,6 +21,8 @@ import { explainEnd } from '../machine-end.js';
 import { isRunning, killProcess, type ProcessIdentity, waitUntilGone } from '../process/process-identity.js';
 import { readTail, startVmmProcess, type VmmProcess } from '../process/vmm-process.js';
 import { confineArgv } from '../qemu/argv.js';
+import { completeSnapshot, prepareDescription, snapshotPaths } from '../snapshot-files.js';
+import { emptyFolder } from '../template-files.js';
 
 /** Program that makes the pid namespace, and its name in /proc. */
 const wrapperName = 'unshare';
@@ -84,6 +90,7 @@ export class FakeMachine implements Machine {
   readonly ports: GuestPorts;
   readonly timings: RestoreTimings | undefined;
   readonly ended: Promise<MachineEnd>;
+  readonly snapshotting: MachineSnapshotting;
   readonly #process: VmmProcess | undefined;
   readonly #portListeners = new Set<() => void>();
   #requested = false;
@@ -97,6 +104,11 @@ export class FakeMachine implements Machine {
     this.ports = { ctl, data };
     this.timings = timings;
     this.#process = process;
+    this.snapshotting = {
+      save: (request) => this.#save(request),
+      // Its disk is a folder that is copied: it never gets a new one.
+      isDiskTaken: async () => false,
+    };
     this.ended = this.#watch();
   }
 
@@ -124,6 +136,32 @@ export class FakeMachine implements Machine {
 
   readSerialTail(maxBytes: number): Promise<string> {
     return readTail(fakeFiles(this.handle.folder).console, maxBytes);
+  }
+
+  /** Files only: what runs in a process of this host cannot be saved with them. */
+  async #save({ folder }: SnapshotRequest): Promise<SavedSnapshot> {
+    const begin = performance.now();
+    const { origin } = this.handle;
+    if (this.#gone) throw new MachineEndedError(await this.ended);
+    if (!origin) throw new VmmError('save-failed', 'its handle is of an earlier version');
+    try {
+      await cp(fakeFiles(this.handle.folder).root, fakeFiles(folder).root, {
+        recursive: true,
+        verbatimSymlinks: true,
+      });
+      await writeFile(snapshotPaths(folder).state, origin.snapshotFingerprint, { mode: 0o400 });
+      const { shape, networkKind, snapshotFingerprint, disk } = origin;
+      const snapshot = { folder, shape, networkKind, snapshotFingerprint, disk };
+      await prepareDescription(snapshot, ['state']);
+      await completeSnapshot(folder);
+      const totalMs = performance.now() - begin;
+      return { ...snapshot, timings: { stillMs: 0, totalMs, dirtyBytes: 0 } };
+    } catch (cause) {
+      await emptyFolder(folder);
+      throw new VmmError('save-failed', `the machine could not be saved: ${(cause as Error).message}`, {
+        cause,
+      });
+    }
   }
 
   async #watch(): Promise<MachineEnd> {

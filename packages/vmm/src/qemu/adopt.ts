@@ -11,6 +11,7 @@ import { readTail } from '../process/vmm-process.js';
 import { guestPorts, qemuFiles } from './launch.js';
 import { QemuMachine } from './qemu-machine.js';
 import { QmpClient } from './qmp-client.js';
+import { settleDisk } from './save-snapshot.js';
 
 /** A host that starts many machines at once can be this slow; a QEMU that is slower is stuck. */
 const connectTimeoutMs = 30_000;
@@ -57,6 +58,7 @@ export async function adoptMachine(handle: MachineHandle, oomWatch: OomWatch): P
     if (chardevs.some((chardev) => chardev.label === 'c_ctl' && !chardev['frontend-open'])) {
       machine.noteGuestPortClosed();
     }
+    await settleDisk(handle, qmp);
     return machine;
   } catch (error) {
     if (!isRunning(handle)) return await machine.ended;

@@ -25,7 +25,7 @@ const template: QemuMachineSpec = {
 };
 const restore: QemuMachineSpec = {
   ...base,
-  role: { kind: 'restore', overlayPath: '/m/overlay.qcow2', backingPath: '/i/root,fs' },
+  role: { kind: 'restore', overlayPath: '/m/overlay.qcow2', layers: { backingPath: '/i/root,fs' } },
 };
 
 /** Values of every occurrence of an option. */

@@ -3,7 +3,7 @@
  * machine restored from it must have the same devices in the same order: raise
  * {@link deviceModelVersion} with any change that the guest could see.
  */
-import type { MachineNetwork, RunAs, Shape } from '../driver.js';
+import type { DiskLayers, MachineNetwork, RunAs, Shape } from '../driver.js';
 
 /** Part of a template's fingerprint. */
 export const deviceModelVersion = 2;
@@ -42,7 +42,7 @@ export interface QemuMachineSpec {
         initramfsPath: string;
         serialPath: string;
       }
-    | { kind: 'restore'; overlayPath: string; backingPath: string };
+    | { kind: 'restore'; overlayPath: string; layers: DiskLayers };
 }
 
 /** Size of the disk that a template has in place of the machine's own. Small, so that a guest can tell. */
@@ -160,19 +160,7 @@ function deviceArgs(spec: QemuMachineSpec): string[] {
   const disk =
     role.kind === 'template'
       ? { driver: 'null-co', size: placeholderDiskBytes, 'read-zeroes': true }
-      : {
-          driver: 'qcow2',
-          discard: 'unmap',
-          // A machine does not survive its host, so a guest's flush need not reach the platter;
-          // whoever saves a disk for good flushes it then.
-          cache: { 'no-flush': true },
-          file: { driver: 'file', filename: role.overlayPath },
-          backing: {
-            driver: 'raw',
-            'read-only': true,
-            file: { driver: 'file', filename: role.backingPath, 'read-only': true },
-          },
-        };
+      : { ...overlayNode(role.overlayPath), backing: backingNode(role.layers) };
   const modules = {
     driver: 'raw',
     'read-only': true,
@@ -208,6 +196,26 @@ function deviceArgs(spec: QemuMachineSpec): string[] {
   ];
 }
 
+/** The disk that a machine writes to, without what is below it. */
+export function overlayNode(path: string): Record<string, unknown> {
+  return {
+    driver: 'qcow2',
+    discard: 'unmap',
+    // A machine does not survive its host, so a guest's flush need not reach the platter;
+    // whoever saves a disk for good flushes it then.
+    cache: { 'no-flush': true },
+    file: { driver: 'file', filename: path },
+  };
+}
+
+/** Every layer is named with its format: a guest must not choose either by what it writes into one. */
+function backingNode({ backingPath, frozen = [] }: DiskLayers): Record<string, unknown> {
+  const file = (filename: string) => ({ driver: 'file', filename, 'read-only': true });
+  let node: Record<string, unknown> = { driver: 'raw', 'read-only': true, file: file(backingPath) };
+  for (const path of frozen) node = { driver: 'qcow2', 'read-only': true, file: file(path), backing: node };
+  return node;
+}
+
 function port(name: string, id: string, path: string): string[] {
   return [
     '-chardev',
@@ -238,10 +246,11 @@ export function confineArgv(argv: readonly string[], confinement: Confinement): 
   const { runAs, kvmGid } = confinement;
   if (runAs !== undefined || confinement.endsWithUs) wrapped.push('setpriv');
   if (runAs !== undefined) {
+    const groups = [...(kvmGid === undefined ? [] : [kvmGid]), ...(runAs.groups ?? [])];
     wrapped.push(
       `--reuid=${runAs.uid}`,
       `--regid=${runAs.gid}`,
-      kvmGid === undefined ? '--clear-groups' : `--groups=${kvmGid}`,
+      groups.length === 0 ? '--clear-groups' : `--groups=${groups.join(',')}`,
       '--bounding-set=-all',
       '--inh-caps=-all',
       '--no-new-privs',

@@ -71,7 +71,7 @@ describe.skipIf(missing)(`a confined machine${missing ? ` (${missing})` : ''}`, 
       {
         id: name,
         folder,
-        template,
+        from: template,
         disk: { backingPath: join(root, 'rootfs'), sizeBytes: 1024 ** 3 },
         network,
         runAs,

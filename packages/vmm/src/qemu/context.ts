@@ -15,4 +15,5 @@ export interface QemuContext {
   /** The host's kernel never promises more memory than it has (vm.overcommit_memory is 2). */
   strictMemory: boolean;
   fingerprint: string;
+  snapshotFingerprint: string;
 }

@@ -29,6 +29,7 @@ export async function describeHost(options: QemuDriverOptions): Promise<QemuCont
   ]);
   const version = /version (\S+(?: \([^)]*\))?)/.exec(versionText)?.[1] ?? versionText.split('\n')[0]!;
   const { acceleration, reason } = await chooseAcceleration(options, binary, version, assets);
+  const hostCpu = acceleration.kind === 'kvm' ? await readCpuModel() : '';
   return {
     binary,
     version,
@@ -37,12 +38,8 @@ export async function describeHost(options: QemuDriverOptions): Promise<QemuCont
     reason,
     kvmGid: acceleration.kind === 'kvm' ? await readKvmGroup() : undefined,
     strictMemory: (await readFile('/proc/sys/vm/overcommit_memory', 'utf8').catch(() => '')).trim() === '2',
-    fingerprint: fingerprintOf(
-      version,
-      assets,
-      acceleration,
-      acceleration.kind === 'kvm' ? await readCpuModel() : '',
-    ),
+    fingerprint: fingerprintOf(version, assets, acceleration, hostCpu),
+    snapshotFingerprint: snapshotFingerprintOf(version, acceleration, hostCpu),
   };
 }
 
@@ -76,6 +73,20 @@ export function fingerprintOf(
 ): string {
   const { 'measure-tsc': _, ...digests } = assets.digests;
   const parts = [deviceModelVersion, qemuVersion, Object.entries(digests).sort(), acceleration, hostCpu];
+  return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
+}
+
+/**
+ * A digest of everything that a snapshot depends on besides its shape and network: it brings its kernel and agent with it.
+ * The emulated clock's rate is measured anew with each boot of the host, and what differs is within its error. Pure.
+ */
+export function snapshotFingerprintOf(
+  qemuVersion: string,
+  acceleration: Acceleration,
+  hostCpu: string,
+): string {
+  const model = acceleration.kind === 'kvm' ? acceleration.cpuModel : '';
+  const parts = [deviceModelVersion, qemuVersion, acceleration.kind, model, hostCpu];
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
 }
 

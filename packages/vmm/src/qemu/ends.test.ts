@@ -71,7 +71,7 @@ describe.skipIf(missing)(`a guest${missing ? ` (${missing})` : ''}`, () => {
     await mkdir(folder, { recursive: true });
     const kept = rebootOf !== undefined;
     const disk = { backingPath: join(root, 'rootfs'), sizeBytes: diskBytes, kept };
-    const started = await driver.restore({ id: `m${count}`, folder, template, disk, network }, never);
+    const started = await driver.restore({ id: `m${count}`, folder, from: template, disk, network }, never);
     machine = started;
     const init = await callGuest(
       started.ports,

@@ -1,5 +1,5 @@
 /**
- * Makes the private disk of a machine: a qcow2 over a read-only raw file, empty but for the first
+ * Makes the private disk of a machine: a qcow2 over a read-only file, empty but for the first
  * bytes if they are given. Written here and not by `qemu-img`, because a few clusters of zeroes and
  * numbers are not worth a process in the path of every start. `qemu-img check` reads it in the tests.
  * Format: https://www.qemu.org/docs/master/interop/qcow2.html
@@ -22,8 +22,10 @@ const maxBackingName = 1023;
 
 /** What an overlay is made of. */
 export interface OverlaySpec {
-  /** Absolute path of the raw file below. */
+  /** Absolute path of the file below. */
   backingPath: string;
+  /** Its format; `raw` unless said. */
+  backingFormat?: 'raw' | 'qcow2';
   /** Size the guest sees: a multiple of 512. */
   sizeBytes: number;
   /** What the disk begins with instead of the file below: one cluster (64 KiB). */
@@ -66,8 +68,10 @@ export function encodeOverlay(spec: OverlaySpec): Buffer {
   // The format of the backing file is named: a guest must not choose it by what it writes there.
   let at = headerBytes;
   file.writeUInt32BE(backingFormatExtension, at);
-  file.writeUInt32BE(3, at + 4);
-  file.write('raw', at + 8);
+  const format = spec.backingFormat ?? 'raw';
+  file.writeUInt32BE(format.length, at + 4);
+  file.write(format, at + 8);
+  // Padded to eight bytes.
   at += 16;
   at += 8; // end of extensions: type 0, length 0
   file.writeBigUInt64BE(BigInt(at), 8);

@@ -1,7 +1,7 @@
 /**
  * Runs machines with QEMU: KVM where a guest really starts on it, software emulation elsewhere. Made
  * by the node agent, once. The parts: `argv` (what QEMU is told), `build-template`, `restore`, `adopt`,
- * `qemu-machine` (a running one).
+ * `qemu-machine` (a running one), `save-snapshot`.
  */
 import type { VmmDriver } from '../driver.js';
 import { OomWatch } from '../process/oom-watch.js';
@@ -25,8 +25,13 @@ export function createQemuDriver(options: QemuDriverOptions): VmmDriver {
   };
   return {
     async describe() {
-      const { version, acceleration, reason, fingerprint } = await ready();
-      return { name: 'qemu', version, accelerator: acceleration.kind, reason, fingerprint };
+      const { version, acceleration, reason, fingerprint, snapshotFingerprint } = await ready();
+      return {
+        name: 'qemu',
+        version,
+        accelerator: acceleration.kind,
+        ...{ reason, fingerprint, snapshotFingerprint },
+      };
     },
     async buildTemplate(request, signal) {
       return buildQemuTemplate(await ready(), request, signal);

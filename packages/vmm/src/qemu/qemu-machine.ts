@@ -5,6 +5,7 @@
  * stands still until somebody ends it. `ended` resolves on entering gone and never before the process is. Detached: we know nothing of it any more.
  * If we die, the process goes on; `adopt` makes this object anew from the handle.
  */
+import { stat } from 'node:fs/promises';
 import {
   type GuestPorts,
   type Machine,
@@ -12,14 +13,22 @@ import {
   MachineEndedError,
   type MachineHandle,
   type MachinePausing,
+  type MachineSnapshotting,
   type RestoreTimings,
+  type SavedSnapshot,
+  type SnapshotRequest,
+  VmmError,
 } from '../driver.js';
+import { startGuard } from '../guarded.js';
 import { explainEnd, panicLine } from '../machine-end.js';
 import type { OomWatch } from '../process/oom-watch.js';
 import { isRunning, killProcess, waitUntilGone } from '../process/process-identity.js';
 import { readTail, type VmmProcess } from '../process/vmm-process.js';
+import { snapshotPaths } from '../snapshot-files.js';
 import { qemuIds, serialRingBytes } from './argv.js';
+import { qemuFiles } from './launch.js';
 import type { QmpClient, QmpEvent } from './qmp-client.js';
+import { saveSnapshot } from './save-snapshot.js';
 
 /** What a machine is made of besides its handle. */
 export interface QemuMachineParts {
@@ -34,6 +43,8 @@ export interface QemuMachineParts {
 
 /** A killed process is gone in milliseconds; one in an uninterruptible wait for a disk is not. */
 const goneTimeoutMs = 30_000;
+/** The memory of the largest machine on a slow disk; it ends what hangs. */
+const saveTimeoutMs = 300_000;
 /** How long QEMU may take to hand over what the guest printed, after the guest has stopped. */
 const lastWordsTimeoutMs = 2000;
 
@@ -44,11 +55,12 @@ const powerDownLine = /reboot: Power down/;
 
 /** See {@link Machine}. */
 export class QemuMachine implements Machine {
-  readonly handle: MachineHandle;
+  #handle: MachineHandle;
   readonly ports: GuestPorts;
   readonly timings: RestoreTimings | undefined;
   readonly ended: Promise<MachineEnd>;
   readonly pausing: MachinePausing;
+  readonly snapshotting?: MachineSnapshotting;
   readonly #parts: QemuMachineParts;
   readonly #stopListening: () => void;
   #resolveEnded!: (end: MachineEnd) => void;
@@ -58,12 +70,13 @@ export class QemuMachine implements Machine {
   #detached = false;
   #serialTail = Buffer.alloc(0);
   #portClosed = false;
+  #saving = false;
   readonly #portListeners = new Set<() => void>();
   #resetAsked = false;
   readonly #resetListeners = new Set<() => void>();
 
   constructor(handle: MachineHandle, parts: QemuMachineParts) {
-    this.handle = handle;
+    this.#handle = handle;
     this.ports = parts.ports;
     this.timings = parts.timings;
     this.#parts = parts;
@@ -74,9 +87,19 @@ export class QemuMachine implements Machine {
       pause: async () => void (await this.#execute('stop')),
       resume: async () => void (await this.#execute('cont')),
     };
+    if (handle.origin) {
+      this.snapshotting = {
+        save: (request, signal) => this.#save(request, signal),
+        isDiskTaken: (folder) => isSeparate(snapshotPaths(folder).disk, qemuFiles(handle.folder).overlay),
+      };
+    }
     parts.oomWatch.enter();
     this.#stopListening = parts.qmp.onEvent((event) => this.#observe(event));
     void this.#watch();
+  }
+
+  get handle(): MachineHandle {
+    return this.#handle;
   }
 
   onGuestPortClosed(listener: () => void): void {
@@ -161,6 +184,38 @@ export class QemuMachine implements Machine {
     }
   }
 
+  async #save(request: SnapshotRequest, signal: AbortSignal): Promise<SavedSnapshot> {
+    if (this.#end) throw new MachineEndedError(this.#end);
+    const { origin } = this.#handle;
+    if (!origin || this.#saving) {
+      throw new VmmError('save-failed', `machine ${this.#handle.id} is being saved already`);
+    }
+    this.#saving = true;
+    const guard = startGuard(signal, saveTimeoutMs, `the save of machine ${this.#handle.id}`);
+    try {
+      const handle = { ...this.#handle, origin };
+      const { snapshot, origin: after } = await saveSnapshot(
+        { handle, qmp: this.#parts.qmp },
+        request,
+        guard,
+      );
+      this.#handle = { ...this.#handle, origin: after };
+      return snapshot;
+    } catch (error) {
+      if (!this.#detached && !isRunning(this.#handle)) throw new MachineEndedError(await this.ended);
+      // It failed after the switch to the new disk.
+      const { disk } = snapshotPaths(request.folder);
+      if (await isSeparate(disk, qemuFiles(this.#handle.folder).overlay)) {
+        const frozen = [...origin.disk.frozen, disk];
+        this.#handle = { ...this.#handle, origin: { ...origin, disk: { ...origin.disk, frozen } } };
+      }
+      throw error;
+    } finally {
+      this.#saving = false;
+      guard.dispose();
+    }
+  }
+
   #observe({ event, data }: QmpEvent): void {
     if (event === 'SHUTDOWN' && data['guest'] === true) this.noteGuestStopped(String(data['reason']));
     else if (event === 'VSERPORT_CHANGE' && data['id'] === qemuIds.ctlPort && data['open'] === false) {
@@ -237,4 +292,10 @@ export class QemuMachine implements Machine {
     this.#portListeners.clear();
     this.#resetListeners.clear();
   }
+}
+
+/** Both are there, and not the same file by two names. */
+async function isSeparate(path: string, other: string): Promise<boolean> {
+  const [one, two] = await Promise.all([stat(path), stat(other)].map((look) => look.catch(() => undefined)));
+  return one !== undefined && two !== undefined && one.ino !== two.ino;
 }

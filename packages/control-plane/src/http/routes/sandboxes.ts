@@ -5,8 +5,10 @@ import type { AppContext } from '../../app/context.js';
 import { createSandbox } from '../../app/create-sandbox.js';
 import { bulkDelete, deleteSandbox } from '../../app/delete-sandbox.js';
 import { getEgressPolicy, putEgressPolicy } from '../../app/egress-policy.js';
+import { forkSandbox } from '../../app/fork-sandbox.js';
 import { listSandboxes } from '../../app/list-sandboxes.js';
 import { PageSnapshots } from '../../app/page-snapshots.js';
+import { pauseSandbox, resumeSandbox } from '../../app/pause-sandbox.js';
 import {
   authorizeSandbox,
   batchGetStatus,
@@ -24,6 +26,9 @@ type SandboxOperations =
   | 'batchGetJobs'
   | 'getSandbox'
   | 'deleteSandbox'
+  | 'forkSandbox'
+  | 'pauseSandbox'
+  | 'resumeSandbox'
   | 'getLogs'
   | 'getErrorContext'
   | 'authorizeSandbox'
@@ -42,6 +47,9 @@ export function sandboxHandlers(app: AppContext): Handlers<SandboxOperations> {
     batchGetJobs: ({ caller, body }) => batchGetJobs(app, caller, body.jobs),
     getSandbox: ({ caller, params, query }) => getSandbox(app, caller, idOf(params), query.wait),
     deleteSandbox: ({ caller, params }) => deleteSandbox(app, caller, idOf(params)),
+    forkSandbox: ({ caller, params, body }) => forkSandbox(app, caller, idOf(params), body),
+    pauseSandbox: ({ caller, params }) => pauseSandbox(app, caller, idOf(params)),
+    resumeSandbox: ({ caller, params }) => resumeSandbox(app, caller, idOf(params)),
     getLogs: ({ caller, params }) => getLogs(app, caller, idOf(params)),
     getErrorContext: ({ caller, params }) => getErrorContext(app, caller.actor, idOf(params)),
     authorizeSandbox: ({ caller, params, body }) => authorizeSandbox(app, caller, idOf(params), body),

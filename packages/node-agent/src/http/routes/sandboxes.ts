@@ -1,10 +1,10 @@
 /** Sandboxes of the node, for the control plane. */
-import type { EgressPolicy, NodeSandboxSpec } from '@sandlot/protocol';
+import type { EgressPolicy, NodeFork, NodeResume, NodeSandboxSpec } from '@sandlot/protocol';
 import type { FastifyInstance } from 'fastify';
 import { collect } from '../../guest/collect.js';
 import { GuestCallError } from '../../guest/guest-client.js';
+import { SandboxConflictError } from '../../sandbox/conflict.js';
 import type { Sandbox } from '../../sandbox/sandbox.js';
-import { SandboxConflictError } from '../../sandbox/sandboxes.js';
 import type { ServerParts } from '../server-parts.js';
 
 interface ById {
@@ -41,6 +41,18 @@ export function sandboxRoutes(app: FastifyInstance, { sandboxes }: ServerParts):
       await sandboxes.acknowledge(request.params.id, Number(request.query.generation ?? 0));
       return {};
     },
+  );
+
+  app.post<ById & { Querystring: { generation?: string } }>('/v1/sandboxes/:id/pause', (request) =>
+    sandboxes.pause(request.params.id, Number(request.query.generation ?? 0)),
+  );
+
+  app.post<ById & { Body: NodeResume }>('/v1/sandboxes/:id/resume', (request, reply) =>
+    reply.status(202).send(sandboxes.resume(request.params.id, request.body.generation)),
+  );
+
+  app.post<ById & { Body: NodeFork }>('/v1/sandboxes/:id/fork', async (request, reply) =>
+    reply.status(202).send({ reports: await sandboxes.fork(request.params.id, request.body) }),
   );
 
   app.get<ById>('/v1/sandboxes/:id/logs', async (request) => ({

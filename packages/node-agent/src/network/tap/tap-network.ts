@@ -120,6 +120,24 @@ export class TapNetwork implements SandboxNetwork {
     });
   }
 
+  async takeNamesOf(other: SandboxNetwork): Promise<void> {
+    if (!(other instanceof TapNetwork)) return;
+    await this.enqueue(async () => {
+      const { plan } = this;
+      if (!plan) return;
+      const known = other.admitted.list().filter(({ name, address }) => {
+        const value = parseIpv4(address);
+        return setsForName(plan, name).length > 0 && value !== undefined && mayBeAdmitted(value, plan.reach);
+      });
+      if (known.length === 0) return;
+      const admissions = known.flatMap(({ name, address, timeout }) =>
+        setsForName(plan, name).map((setName) => ({ setName, address, timeout, name })),
+      );
+      await this.parts.nft(this.names.index, writeAdmissions(dedupe(admissions)));
+      for (const { name, address, timeout } of known) this.admitted.note(name, [{ address, timeout }]);
+    });
+  }
+
   release(): Promise<void> {
     this.released ??= this.parts.release(this).catch((cause) => {
       // The next call tries again.

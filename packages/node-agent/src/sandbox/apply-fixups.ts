@@ -1,0 +1,36 @@
+/**
+ * What every machine that was restored from a snapshot gets before its first answer: the time, fresh randomness, and, if it
+ * is a copy, a new identity. A guest that does not confirm is not used.
+ */
+import { randomBytes } from 'node:crypto';
+import type { GuestFixups } from '@sandlot/protocol';
+import type { GuestClient } from '../guest/guest-client.js';
+
+/** A guest's first answer may take this long on a host that starts many machines at once, ms. */
+const guestDeadlineMs = 60_000;
+/** The clock is right within half of this; a call that took longer is made again, warm by then. */
+const goodRoundTripMs = 60;
+const maxRounds = 5;
+
+/**
+ * Applies them.
+ * @throws GuestUnreachableError, GuestCallError when the guest does not confirm
+ */
+export async function applyFixups(
+  guest: GuestClient,
+  identity: GuestFixups['identity'],
+  signal: AbortSignal,
+): Promise<void> {
+  await guest.connect(guestDeadlineMs, signal);
+  for (let round = 1; ; round++) {
+    const fixups: GuestFixups = {
+      timeUnixMs: Date.now(),
+      entropyBase64: randomBytes(64).toString('base64'),
+      ...(identity ? { identity } : {}),
+    };
+    const sentMs = performance.now();
+    await guest.fixups(fixups, signal);
+    // What the call took is the most by which the guest's clock can be late.
+    if (performance.now() - sentMs <= goodRoundTripMs || round === maxRounds) return;
+  }
+}

@@ -1,0 +1,75 @@
+/**
+ * From a snapshot to a machine that runs its sandbox again: restore on the sandbox's own disk, time and randomness set
+ * before its first answer. Called by `sandbox.ts` for a resume.
+ *
+ * If we die before the machine is in the record, nothing has run: the resume begins anew, and whatever process there is
+ * is ended as nobody's. After that the machine is the sandbox's, and only has to be told the time.
+ */
+import { mkdir } from 'node:fs/promises';
+import type { Machine, Snapshot } from '@sandlot/vmm';
+import { GuestClient } from '../guest/guest-client.js';
+import type { SandboxNetwork } from '../network/network.js';
+import { applyFixups } from './apply-fixups.js';
+import { machineRights } from './machine-rights.js';
+import type { SandboxRecord } from './record.js';
+import type { RecordOwner } from './record-progress.js';
+import type { StartedParts, StartParts } from './start-parts.js';
+import type { UndoStack } from './undo-stack.js';
+import { whileItLives } from './while-it-lives.js';
+
+/** What a resume is made of. */
+export interface ResumeOrder {
+  snapshot: Snapshot;
+  network: SandboxNetwork;
+}
+
+/** Makes the machine. Everything it makes is undone by `undo`, also after a throw. */
+export async function resumeMachine(
+  { snapshot, network }: ResumeOrder,
+  { record, save }: RecordOwner,
+  parts: StartParts,
+  undo: UndoStack,
+  signal: AbortSignal,
+): Promise<Machine> {
+  const { spec } = record;
+  const folder = parts.records.machineFolderOf(spec.sandboxId);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const runAs = machineRights(network, record, parts.snapshots);
+  const machine = await parts.driver.restore(
+    {
+      id: spec.sandboxId,
+      folder,
+      from: snapshot,
+      disk: { ...snapshot.disk, kept: true },
+      network: network.machine,
+      ...(runAs ? { runAs } : {}),
+      beforeRun: async (handle) => {
+        record.machine = handle;
+        await save();
+      },
+    },
+    signal,
+  );
+  undo.push('machine', () => machine.end());
+  return machine;
+}
+
+/** Takes up a machine that was restored: limits, connection, time. */
+export async function takeUpMachine(
+  machine: Machine,
+  network: SandboxNetwork,
+  record: SandboxRecord,
+  parts: StartParts,
+  undo: UndoStack,
+  signal: AbortSignal,
+): Promise<StartedParts> {
+  const { sandboxId, cpuLimit } = record.spec;
+  if (cpuLimit > 0) {
+    undo.push('cpu limit', () => parts.cpuLimits.remove(sandboxId));
+    await parts.cpuLimits.apply(sandboxId, machine.handle.pid, cpuLimit);
+  }
+  const guest = new GuestClient(machine.ports);
+  undo.push('guest connection', async () => guest.close());
+  await whileItLives(machine, () => applyFixups(guest, undefined, signal));
+  return { machine, network, guest };
+}

@@ -1,0 +1,82 @@
+/**
+ * Saves a running sandbox for copies of it; it goes on, with a disk above the one that the copies share. Called by `sandbox.ts`.
+ *
+ * If we die on the way, the machine runs or stands still, and its disk may stand above that of the snapshot already:
+ * `settleSave` finds out which, and brings the record in line.
+ */
+import { type Machine, type MachineHandle, snapshotPaths, VmmError } from '@sandlot/vmm';
+import { neededSnapshots } from './record.js';
+import type { RecordOwner } from './record-progress.js';
+import type { StartParts } from './start-parts.js';
+
+type SaveParts = Pick<StartParts, 'snapshots'>;
+
+/** Who needs a snapshot until its copies are here to say that they do. */
+export function copiesHolder(snapshotId: string): string {
+  return `copies of ${snapshotId}`;
+}
+
+/**
+ * Saves. Resolves with the snapshot's id, which is a layer of the sandbox's own disk from then on; it is kept in the name of
+ * {@link copiesHolder} until the caller says otherwise. On a throw the sandbox runs as before.
+ */
+export async function saveForCopies(
+  machine: Machine,
+  owner: RecordOwner,
+  { snapshots }: SaveParts,
+  signal: AbortSignal,
+): Promise<string> {
+  const { record, save, log } = owner;
+  if (!machine.snapshotting)
+    throw new VmmError(
+      'save-failed',
+      'its machine was started by an earlier version of Sandlot and cannot be saved',
+    );
+  const id = snapshots.newId();
+  record.saving = id;
+  const folder = snapshots.folderOf(id);
+  try {
+    await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
+    await save();
+    await snapshots.makeFolder(id);
+    const readableBy = snapshots.groupOf(id);
+    const { timings } = await machine.snapshotting.save(
+      { folder, after: 'go on', ...(readableBy === undefined ? {} : { readableBy }) },
+      signal,
+    );
+    await snapshots.need(copiesHolder(id), [id]);
+    log.info({ timings }, 'saved for copies');
+  } finally {
+    // Also after a failure: it may have come after the switch to the new disk.
+    if (await machine.snapshotting.isDiskTaken(folder)) record.layers = [...(record.layers ?? []), id];
+    delete record.saving;
+    record.machine = machine.handle;
+    await save();
+    await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
+  }
+  return id;
+}
+
+/**
+ * Brings the record in line with a machine whose save was cut off by our end. Resolves with what the machine's handle is then,
+ * if that has changed: adopt it anew by it.
+ */
+export async function settleSave(
+  machine: Machine,
+  { record }: Pick<RecordOwner, 'record'>,
+  { snapshots }: SaveParts,
+): Promise<MachineHandle | undefined> {
+  const { saving: id } = record;
+  const { handle } = machine;
+  if (
+    id === undefined ||
+    !handle.origin ||
+    !(await machine.snapshotting?.isDiskTaken(snapshots.folderOf(id)))
+  )
+    return undefined;
+  record.layers = [...(record.layers ?? []), id];
+  const { disk } = handle.origin;
+  const frozen = [...disk.frozen, snapshotPaths(snapshots.folderOf(id)).disk];
+  record.machine = { ...handle, origin: { ...handle.origin, disk: { ...disk, frozen } } };
+  return record.machine;
+}

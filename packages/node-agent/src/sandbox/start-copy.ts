@@ -1,0 +1,97 @@
+/**
+ * The steps of a start of a copy: network, restore from the snapshot of its source, a new identity, a first command. Called by
+ * `sandbox.ts`. The image's root file system is held for it when it is accepted (`copies.ts`).
+ *
+ * The guest goes on where its source was, as somebody else, or not at all: one that does not confirm its new identity
+ * is ended. If we die on the way, the start begins anew from the same snapshot.
+ */
+import { mkdir, rm } from 'node:fs/promises';
+import { type Machine, snapshotPaths } from '@sandlot/vmm';
+import { GuestClient } from '../guest/guest-client.js';
+import type { SandboxNetwork } from '../network/network.js';
+import { applyFixups } from './apply-fixups.js';
+import { machineIdOf } from './boot-machine.js';
+import { machineRights } from './machine-rights.js';
+import { probeGuest } from './probe-guest.js';
+import type { SandboxRecord } from './record.js';
+import { type StartedParts, type StartParts, type StartProgress, timed } from './start-parts.js';
+import type { StartUndo } from './start-steps.js';
+import { whileItLives } from './while-it-lives.js';
+
+/** Runs all steps. On a throw the caller runs both undo stacks, the machine's first. */
+export async function startCopy(
+  record: SandboxRecord,
+  source: SandboxNetwork | undefined,
+  parts: StartParts,
+  progress: StartProgress,
+  undo: StartUndo,
+  signal: AbortSignal,
+): Promise<StartedParts> {
+  const { spec } = record;
+  undo.sandbox.push('image', () => parts.images.release(spec.sandboxId));
+  if (parts.restores.isFull) progress.stage('queue');
+  return parts.restores.run(signal, async () => {
+    const network = await timed('network', progress, async () => {
+      const acquired = await parts.networks.acquire();
+      undo.sandbox.push('network', () => acquired.release());
+      await progress.save({ network: acquired.handle });
+      // Before the machine: its processes run as soon as it does.
+      await acquired.applyPolicy(spec.egress);
+      if (source) await acquired.takeNamesOf(source);
+      return acquired;
+    });
+    signal.throwIfAborted();
+    const folder = parts.records.machineFolderOf(spec.sandboxId);
+    undo.sandbox.push('machine folder', () => rm(folder, { recursive: true, force: true }));
+    const machine = await timed('restore', progress, () => restore(record, network, parts, signal));
+    undo.machine.push('machine', () => machine.end());
+    await progress.save({ machine: machine.handle });
+    if (spec.cpuLimit > 0) {
+      undo.machine.push('cpu limit', () => parts.cpuLimits.remove(spec.sandboxId));
+      const warning = await parts.cpuLimits.apply(spec.sandboxId, machine.handle.pid, spec.cpuLimit);
+      if (warning) progress.warn(warning);
+    }
+    const guest = new GuestClient(machine.ports);
+    undo.machine.push('guest connection', async () => guest.close());
+    await whileItLives(machine, async () => {
+      const identity = {
+        sandboxId: spec.sandboxId,
+        hostname: spec.hostname,
+        machineId: machineIdOf(spec.sandboxId, spec.generation),
+        env: { ...spec.env, ...spec.secrets },
+      };
+      await timed('mount', progress, () => applyFixups(guest, identity, signal));
+      await timed('ready', progress, () => probeGuest(guest, signal));
+    });
+    return { machine, network, guest };
+  });
+}
+
+async function restore(
+  record: SandboxRecord,
+  network: SandboxNetwork,
+  parts: StartParts,
+  signal: AbortSignal,
+): Promise<Machine> {
+  const { spec, memory, layers = [], boot } = record;
+  const snapshot = memory === undefined ? undefined : await parts.snapshots.read(memory);
+  if (!snapshot || !boot) throw new Error('what was saved of its source is missing or damaged');
+  const folder = parts.records.machineFolderOf(spec.sandboxId);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const runAs = machineRights(network, record, parts.snapshots);
+  return parts.driver.restore(
+    {
+      id: spec.sandboxId,
+      folder,
+      from: snapshot,
+      disk: {
+        backingPath: boot.rootfsPath,
+        frozen: layers.map((id) => snapshotPaths(parts.snapshots.folderOf(id)).disk),
+        sizeBytes: boot.diskBytes,
+      },
+      network: network.machine,
+      ...(runAs ? { runAs } : {}),
+    },
+    signal,
+  );
+}

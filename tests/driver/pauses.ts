@@ -1,0 +1,37 @@
+/** How tests pause and resume a sandbox of a test node, in place of the control plane. Used by the tests of pauses and their faults. */
+import type { SandboxReport } from '@sandlot/protocol';
+import { processesWith } from './leftovers.js';
+import type { TestNode } from './test-node.js';
+import type { TestSandbox } from './test-sandbox.js';
+
+/** Counts in memory, for ever: what goes on after a pause must go on from there. */
+export const counting =
+  '(i=0; while :; do i=$((i+1)); echo $i > /dev/shm/n; sleep 0.1; done) >/dev/null 2>&1 &';
+
+/** The present count. */
+export async function countOf(sandbox: TestSandbox): Promise<number> {
+  for (;;) {
+    const text = await sandbox.out('cat /dev/shm/n');
+    // Empty for a moment while it is written anew.
+    if (text !== '') return Number(text);
+  }
+}
+
+/** Pauses; resolves when it is. */
+export async function pauseSandbox(node: TestNode, { id }: TestSandbox): Promise<SandboxReport> {
+  const report = await node.report(id);
+  return node.ask('POST', `/v1/sandboxes/${id}/pause?generation=${report?.generation}`);
+}
+
+/** Begins to resume, with the next generation. */
+export async function resumeSandbox(node: TestNode, { id }: TestSandbox): Promise<SandboxReport> {
+  const report = await node.report(id);
+  return node.ask('POST', `/v1/sandboxes/${id}/resume`, { generation: (report?.generation ?? 0) + 1 });
+}
+
+/** Machines of a node, as processes of the host. */
+export function machinesOf(node: TestNode): number[] {
+  return processesWith(`${node.dataFolder}/sandboxes`)
+    .filter(({ commandLine }) => commandLine.includes('qemu-system'))
+    .map(({ pid }) => pid);
+}
