@@ -197,7 +197,7 @@ export class QemuMachine implements Machine {
       const { snapshot, origin: after } = await saveSnapshot(
         { handle, qmp: this.#parts.qmp },
         request,
-        guard,
+        guard.signal,
       );
       this.#handle = { ...this.#handle, origin: after };
       return snapshot;

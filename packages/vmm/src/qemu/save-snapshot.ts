@@ -18,7 +18,6 @@ import {
   type SnapshotRequest,
   VmmError,
 } from '../driver.js';
-import type { Guard } from '../guarded.js';
 import { runProgram } from '../process/run-program.js';
 import { completeSnapshot, prepareDescription, snapshotPaths } from '../snapshot-files.js';
 import { emptyFolder } from '../template-files.js';
@@ -50,7 +49,7 @@ export interface SaveResult {
 export async function saveSnapshot(
   { handle, qmp }: { handle: MachineHandle & { origin: MachineOrigin }; qmp: QmpClient },
   request: SnapshotRequest,
-  guard: Guard,
+  signal: AbortSignal,
 ): Promise<SaveResult> {
   const begin = performance.now();
   const { origin } = handle;
@@ -60,20 +59,22 @@ export async function saveSnapshot(
   let next: NextDisk | undefined;
   let memory: FileHandle | undefined;
   try {
-    guard.signal.throwIfAborted();
-    const base = await copyBase(handle, paths, guard.signal);
+    signal.throwIfAborted();
+    const base = await copyBase(handle, paths, signal);
     memory = await open(paths.memory, 'r+');
     const top = await topNode(qmp);
     if (goesOn) {
       next = await addNextDisk(handle, qmp);
       await link(qemuFiles(handle.folder).overlay, paths.disk);
     }
-    await guard.race(qmp.execute('stop'));
+    signal.throwIfAborted();
+    // Not raced: what was begun here has an end, and until then nobody knows what there is to undo.
     stopped = true;
+    await qmp.execute('stop');
     const stillFrom = performance.now();
-    await guard.race(saveDevices(handle, qmp, paths.state));
+    await saveDevices(handle, qmp, paths.state);
     const memoryBytes = origin.shape.memoryMiB * 1024 * 1024;
-    const dirtyBytes = await copyPrivatePages(handle.pid, base, memoryBytes, memory, guard.signal);
+    const dirtyBytes = await copyPrivatePages(handle.pid, base, memoryBytes, memory, signal);
     const frozen = goesOn ? [...origin.disk.frozen, paths.disk] : origin.disk.frozen;
     const disk = { ...origin.disk, frozen };
     const { shape, networkKind, snapshotFingerprint } = origin;
@@ -84,7 +85,8 @@ export async function saveSnapshot(
     };
     await prepareDescription(snapshot, ['memory', 'state', 'modules.ext4']);
     if (next) {
-      await guard.race(qmp.execute('blockdev-snapshot', { node: top, overlay: next.node }));
+      signal.throwIfAborted();
+      await qmp.execute('blockdev-snapshot', { node: top, overlay: next.node });
       await qmp.execute('cont');
     } else await keepForGood(handle, request.folder, memory);
     const stillMs = performance.now() - stillFrom;
@@ -96,7 +98,7 @@ export async function saveSnapshot(
     return { snapshot: { ...snapshot, timings }, origin: { ...origin, disk } };
   } catch (error) {
     await undo(handle, qmp, request.folder, next, stopped);
-    throw asSaveError(error);
+    throw asSaveError(signal.aborted ? signal.reason : error);
   } finally {
     await memory?.close();
   }
