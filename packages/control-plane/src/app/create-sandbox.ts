@@ -5,7 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { CreateSandbox, Sandbox } from '@sandlot/protocol';
-import type { SandboxRecord, SandboxRequest, Shape } from '../domain/record.js';
+import { nothingYet, type SandboxRecord, type SandboxRequest, type Shape } from '../domain/record.js';
 import { effectiveShape, memoryStepMiB } from '../domain/shape.js';
 import type { Room } from '../scheduler/place.js';
 import type { Db } from '../store/database.js';
@@ -115,29 +115,10 @@ function newRecord(
     labels,
     request,
     shape,
-    state: 'pending',
-    generation: 1,
-    nodeId: null,
-    acceptedAt: null,
-    createdAt: now,
-    updatedAt: now,
-    stateSince: now,
-    placedAt: null,
-    startedAt: null,
-    endedAt: null,
-    deletedAt: null,
-    deadlineAt: null,
-    reason: null,
-    message: null,
-    stage: 'queue',
-    imageBuildId: null,
     imageDigest: null,
-    timings: {},
     exitCode: null,
-    logTail: null,
     egress,
-    egressApplied: 0,
-    warnings: [],
+    ...nothingYet(now),
   };
 }
 

@@ -4,7 +4,7 @@
  * If we die in between, copies that the node does not know end as START_FAILED, and those that it does go on.
  */
 import type { ForkedSandboxes, ForkSandbox } from '@sandlot/protocol';
-import type { SandboxRecord } from '../domain/record.js';
+import { nothingYet, type SandboxRecord } from '../domain/record.js';
 import { isEnded } from '../domain/states.js';
 import { requestStop } from '../domain/transition.js';
 import { planQueue } from '../scheduler/queue.js';
@@ -133,26 +133,7 @@ function newCopy({ actor }: Caller, source: SandboxRecord, body: ForkSandbox, no
       timeoutMinutes: body.timeout_minutes ?? request.timeoutMinutes,
       environmentVars: { ...request.environmentVars, ...body.environment_vars },
     },
-    state: 'pending',
-    generation: 1,
-    nodeId: null,
-    acceptedAt: null,
-    createdAt: now,
-    updatedAt: now,
-    stateSince: now,
-    placedAt: null,
-    startedAt: null,
-    endedAt: null,
-    deletedAt: null,
-    deadlineAt: null,
-    reason: null,
-    message: null,
-    stage: 'queue',
-    imageBuildId: null,
-    timings: {},
-    logTail: null,
-    egressApplied: 0,
-    warnings: [],
+    ...nothingYet(now),
   };
 }
 

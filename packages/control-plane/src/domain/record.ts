@@ -80,3 +80,29 @@ export interface SandboxRecord {
   egressApplied: number;
   warnings: string[];
 }
+
+/** What holds for every new record: it waits for room, and nothing has been done about it. `now` in Unix milliseconds. */
+export function nothingYet(now: number) {
+  return {
+    state: 'pending' as const,
+    generation: 1,
+    nodeId: null,
+    acceptedAt: null,
+    createdAt: now,
+    updatedAt: now,
+    stateSince: now,
+    placedAt: null,
+    startedAt: null,
+    endedAt: null,
+    deletedAt: null,
+    deadlineAt: null,
+    reason: null,
+    message: null,
+    stage: 'queue' as const,
+    imageBuildId: null,
+    timings: {},
+    logTail: null,
+    egressApplied: 0,
+    warnings: [],
+  };
+}
