@@ -8,34 +8,27 @@
  * | before it says `paused` | a machine that stands still or runs: it goes on |
  * | after that | a paused sandbox, and perhaps a machine that stands still: it is ended |
  */
-import { type Machine, VmmError } from '@sandlot/vmm';
+import type { Machine } from '@sandlot/vmm';
 import { neededSnapshots } from './record.js';
 import type { RecordOwner } from './record-progress.js';
+import { saveInto, snapshottingOf } from './save-machine.js';
 import type { StartParts } from './start-parts.js';
 
 /** Pauses. On a throw the record names the attempt in `saving`; `undoPause` takes it back. */
 export async function pauseMachine(
   machine: Machine,
   { record, change, save, log }: RecordOwner,
-  { snapshots }: Pick<StartParts, 'snapshots'>,
+  parts: Pick<StartParts, 'snapshots'>,
   signal: AbortSignal,
 ): Promise<void> {
-  if (!machine.snapshotting)
-    throw new VmmError(
-      'save-failed',
-      'its machine was started by an earlier version of Sandlot and cannot be saved',
-    );
+  const { snapshots } = parts;
+  const snapshotting = snapshottingOf(machine);
   const id = snapshots.newId();
   record.saving = id;
   await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
   change({ state: 'pausing' });
   await save();
-  const folder = await snapshots.makeFolder(id);
-  const readableBy = snapshots.groupOf(id);
-  const { timings } = await machine.snapshotting.save(
-    { folder, after: 'stand still', ...(readableBy === undefined ? {} : { readableBy }) },
-    signal,
-  );
+  const timings = await saveInto(id, snapshotting, 'stand still', parts, signal);
   log.info({ timings }, 'saved for a pause');
   signal.throwIfAborted();
   const { memory } = record;

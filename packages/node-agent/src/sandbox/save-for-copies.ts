@@ -4,9 +4,10 @@
  * If we die on the way, the machine runs or stands still, and its disk may stand above that of the snapshot already:
  * `settleSave` finds out which, and brings the record in line.
  */
-import { type Machine, type MachineHandle, snapshotPaths, VmmError } from '@sandlot/vmm';
+import { type Machine, type MachineHandle, snapshotPaths } from '@sandlot/vmm';
 import { neededSnapshots } from './record.js';
 import type { RecordOwner } from './record-progress.js';
+import { saveInto, snapshottingOf } from './save-machine.js';
 import type { StartParts } from './start-parts.js';
 
 type SaveParts = Pick<StartParts, 'snapshots'>;
@@ -23,32 +24,24 @@ export function copiesHolder(snapshotId: string): string {
 export async function saveForCopies(
   machine: Machine,
   owner: RecordOwner,
-  { snapshots }: SaveParts,
+  parts: SaveParts,
   signal: AbortSignal,
 ): Promise<string> {
   const { record, save, log } = owner;
-  if (!machine.snapshotting)
-    throw new VmmError(
-      'save-failed',
-      'its machine was started by an earlier version of Sandlot and cannot be saved',
-    );
+  const { snapshots } = parts;
+  const snapshotting = snapshottingOf(machine);
   const id = snapshots.newId();
   record.saving = id;
-  const folder = snapshots.folderOf(id);
   try {
     await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
     await save();
-    await snapshots.makeFolder(id);
-    const readableBy = snapshots.groupOf(id);
-    const { timings } = await machine.snapshotting.save(
-      { folder, after: 'go on', ...(readableBy === undefined ? {} : { readableBy }) },
-      signal,
-    );
+    const timings = await saveInto(id, snapshotting, 'go on', parts, signal);
     await snapshots.need(copiesHolder(id), [id]);
     log.info({ timings }, 'saved for copies');
   } finally {
     // Also after a failure: it may have come after the switch to the new disk.
-    if (await machine.snapshotting.isDiskTaken(folder)) record.layers = [...(record.layers ?? []), id];
+    if (await snapshotting.isDiskTaken(snapshots.folderOf(id)))
+      record.layers = [...(record.layers ?? []), id];
     delete record.saving;
     record.machine = machine.handle;
     await save();
