@@ -18,8 +18,8 @@ export function copiesHolder(snapshotId: string): string {
 }
 
 /**
- * Saves. Resolves with the snapshot's id, which is a layer of the sandbox's own disk from then on; it is kept in the name of
- * {@link copiesHolder} until the caller says otherwise. On a throw the sandbox runs as before.
+ * Saves. Resolves with the snapshot's id, which is a layer of the sandbox's own disk from then on; it and all below it are
+ * kept in the name of {@link copiesHolder} until the caller says otherwise. On a throw the sandbox runs as before.
  */
 export async function saveForCopies(
   machine: Machine,
@@ -36,7 +36,7 @@ export async function saveForCopies(
     await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
     await save();
     const timings = await saveInto(id, snapshotting, 'go on', parts, signal);
-    await snapshots.need(copiesHolder(id), [id]);
+    await snapshots.need(copiesHolder(id), { whole: [id], disks: record.layers ?? [] });
     log.info({ timings }, 'saved for copies');
   } finally {
     // Also after a failure: it may have come after the switch to the new disk.
