@@ -91,7 +91,7 @@ export async function saveSnapshot(
     } else await keepForGood(handle, request.folder, memory);
     const stillMs = performance.now() - stillFrom;
     if (next) await nameDisk(handle.folder, next.path);
-    await share(request);
+    await shareFiles(request);
     await completeSnapshot(request.folder);
     if (!goesOn) await syncFolder(request.folder);
     const timings = { stillMs, totalMs: performance.now() - begin, dirtyBytes };
@@ -142,7 +142,7 @@ async function addNextDisk(
     sizeBytes: origin.disk.sizeBytes,
   });
   await giveToOwnerOf(next.path, folder);
-  await qmp.execute('blockdev-add', { ...overlayNode(next.path), backing: null, 'node-name': next.node });
+  await qmp.execute('blockdev-add', { ...overlayNode(next.path, next.node), backing: null });
   return next;
 }
 
@@ -212,7 +212,10 @@ async function saveDevices({ folder }: { folder: string }, qmp: QmpClient, state
 }
 
 /** Nobody writes to the files any more; who may read them is said by the request. */
-async function share({ folder, readableBy }: SnapshotRequest): Promise<void> {
+export async function shareFiles({
+  folder,
+  readableBy,
+}: Pick<SnapshotRequest, 'folder' | 'readableBy'>): Promise<void> {
   const paths = snapshotPaths(folder);
   const mode = readableBy === undefined ? 0o400 : 0o440;
   for (const path of [paths.memory, paths.state, paths.disk]) {
@@ -237,7 +240,9 @@ function ignoreMissing(error: NodeJS.ErrnoException): undefined {
 /** A paused sandbox outlives its host: everything reaches the platter before it is said to be saved. */
 async function keepForGood(handle: MachineHandle, folder: string, memory: FileHandle): Promise<void> {
   await memory.datasync();
-  for (const path of [snapshotPaths(folder).state, qemuFiles(handle.folder).overlay]) {
+  // What lies below was written while the machine ran on.
+  const below = handle.origin?.disk.frozen ?? [];
+  for (const path of [snapshotPaths(folder).state, ...below, qemuFiles(handle.folder).overlay]) {
     const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     try {
       await file.datasync();
@@ -249,7 +254,8 @@ async function keepForGood(handle: MachineHandle, folder: string, memory: FileHa
   await syncFolder(dirname(folder));
 }
 
-async function syncFolder(path: string): Promise<void> {
+/** What was made or renamed in a folder is there after a loss of power. */
+export async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
     await folder.sync();
@@ -259,7 +265,7 @@ async function syncFolder(path: string): Promise<void> {
 }
 
 /** The node that the guest's disk is now: the only one that can be written. */
-async function topNode(qmp: QmpClient): Promise<string> {
+export async function topNode(qmp: QmpClient): Promise<string> {
   const devices = await qmp.execute<{ inserted?: { ro: boolean; 'node-name'?: string } }[]>('query-block');
   const node = devices.find(({ inserted }) => inserted && !inserted.ro)?.inserted?.['node-name'];
   if (node === undefined) throw new VmmError('save-failed', "QEMU does not name the machine's disk");
