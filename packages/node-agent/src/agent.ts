@@ -23,6 +23,7 @@ import { CpuLimits } from './sandbox/cpu-limits.js';
 import { RecordFolder } from './sandbox/record.js';
 import { Sandboxes } from './sandbox/sandboxes.js';
 import { Semaphore } from './sandbox/semaphore.js';
+import { ChainMerger } from './snapshots/chain-merger.js';
 import { SnapshotStore } from './snapshots/snapshot-store.js';
 import { TemplateStore } from './templates/template-store.js';
 
@@ -59,13 +60,15 @@ export async function startNodeAgent(
   const snapshots = new SnapshotStore(folder('snapshots'), isRoot && options.driver === 'qemu');
   await snapshots.open();
   const cpuLimits = await CpuLimits.open(options.instanceId);
-  const sandboxes = new Sandboxes(
+  const merger = new ChainMerger({ driver, snapshots, log, chains: () => sandboxes.list() });
+  const sandboxes: Sandboxes = new Sandboxes(
     {
       driver,
       images,
       networks,
       templates,
       snapshots,
+      merger,
       records,
       cpuLimits,
       restores: new Semaphore(4 * availableParallelism()),
@@ -73,6 +76,7 @@ export async function startNodeAgent(
     log,
   );
   await sandboxes.open(found);
+  merger.look();
   const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes, records, snapshots });
   const server = createNodeServer({
     sandboxes,
@@ -93,6 +97,7 @@ export async function startNodeAgent(
       clearInterval(reaper);
       server.close();
       server.closeAllConnections();
+      await merger.close();
       if (mode === 'remove') {
         await sandboxes.endAll('Sandlot was stopped on this host.');
         await cpuLimits.reap(() => false);
