@@ -67,5 +67,6 @@ export async function describeNode({
       .list()
       .map((sandbox) => sandbox.report)
       .flatMap(({ sandboxId, pid }) => (pid === undefined ? [] : [{ id: sandboxId, pid }])),
+    snapshots: await snapshots.use(),
   };
 }

@@ -9,6 +9,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import type { SnapshotUse } from '@sandlot/protocol';
 import { readSnapshot, type Snapshot, snapshotPaths } from '@sandlot/vmm';
 import { bytesOfFile } from './disk-use.js';
 
@@ -141,6 +142,16 @@ export class SnapshotStore {
       }
     }
     return bytes;
+  }
+
+  /** The same for all who need any. */
+  async use(): Promise<SnapshotUse[]> {
+    const all: SnapshotUse[] = [];
+    for (const [holder, { disks }] of [...this.#needs]) {
+      const { own, shared } = await this.bytesOf(holder);
+      all.push({ holder, layers: disks.size, ownBytes: own, sharedBytes: shared });
+    }
+    return all;
   }
 
   /** Who needs it whole, or at least its disk. */
