@@ -249,6 +249,19 @@ export interface MachineSnapshotting {
   save(request: SnapshotRequest, signal: AbortSignal): Promise<SavedSnapshot>;
   /** Whether an attempt to save into this folder that was cut off has given the machine a new disk: that of the folder is then below it. */
   isDiskTaken(folder: string): Promise<boolean>;
+  /**
+   * Saves the disk alone; the machine goes on with a new one above it, and does not stand still. Present where the driver
+   * can. Failures, and what is left when we die on the way, are as of `save`.
+   */
+  saveDisk?(request: Omit<SnapshotRequest, 'after'>, signal: AbortSignal): Promise<SavedDisk>;
+}
+
+/** A disk that was just saved: it lies in `disk.qcow2` of the folder. */
+export interface SavedDisk {
+  folder: string;
+  /** The layers that make it, itself the last. */
+  disk: Snapshot['disk'];
+  totalMs: number;
 }
 
 /** Capability: stop and continue the vCPUs. */

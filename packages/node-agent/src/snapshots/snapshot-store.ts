@@ -1,6 +1,6 @@
 /**
- * The snapshots of a node: a folder each, named by a random id, kept as long as a sandbox needs it. A paused sandbox needs
- * its own; a machine needs the one that its memory began as, and those whose disks lie below its own. Opened by
+ * The snapshots of a node: a folder each, named by a random id, kept as long as anybody needs it. A paused sandbox needs
+ * its own; a machine needs the one that its memory began as, and those whose disks lie below its own; a checkpoint needs those that it is made of. Opened by
  * `agent.ts`; sandboxes say what they need, and what nobody needs goes.
  *
  * If we die: what the records name is needed again; the rest is removed by `reap` after the records are read.
@@ -17,7 +17,7 @@ const gidDigits = 7;
 
 /** All snapshots of a node. */
 export class SnapshotStore {
-  /** What each sandbox needs, by its id. */
+  /** What each sandbox or checkpoint needs, by its id or name. */
   readonly #needs = new Map<string, ReadonlySet<string>>();
 
   /** @param asRoot machines have identities of their own, and read a snapshot through its group */
@@ -57,11 +57,11 @@ export class SnapshotStore {
     return readSnapshot(this.folderOf(id));
   }
 
-  /** From now on the sandbox needs these and no others. What it no longer needs goes, unless another does. */
-  async need(sandboxId: string, ids: readonly string[]): Promise<void> {
-    const before = this.#needs.get(sandboxId) ?? new Set();
-    if (ids.length > 0) this.#needs.set(sandboxId, new Set(ids));
-    else this.#needs.delete(sandboxId);
+  /** From now on this sandbox or checkpoint needs these and no others. What it no longer needs goes, unless another does. */
+  async need(holder: string, ids: readonly string[]): Promise<void> {
+    const before = this.#needs.get(holder) ?? new Set();
+    if (ids.length > 0) this.#needs.set(holder, new Set(ids));
+    else this.#needs.delete(holder);
     for (const id of before) if (!this.#isNeeded(id)) await this.#remove(id);
   }
 
@@ -75,12 +75,27 @@ export class SnapshotStore {
   /** Bytes that they take on the disk now. */
   async usedBytes(): Promise<number> {
     let bytes = 0;
-    for (const name of await readdir(this.root).catch(() => [])) {
-      for (const file of await readdir(this.folderOf(name)).catch(() => [])) {
-        const found = await lstat(join(this.folderOf(name), file)).catch(() => undefined);
-        // Module disks are the template's, by another name.
-        if (found?.isFile() && file !== 'modules.ext4') bytes += found.blocks * 512;
-      }
+    for (const name of await readdir(this.root).catch(() => [])) bytes += await this.#bytesOf(name);
+    return bytes;
+  }
+
+  /** The same of what one needs: alone, so that they would go with it, and together with others. */
+  async bytesNeededBy(holder: string): Promise<{ ownBytes: number; sharedBytes: number }> {
+    const sums = { ownBytes: 0, sharedBytes: 0 };
+    for (const id of this.#needs.get(holder) ?? []) {
+      let holders = 0;
+      for (const ids of this.#needs.values()) if (ids.has(id)) holders++;
+      sums[holders > 1 ? 'sharedBytes' : 'ownBytes'] += await this.#bytesOf(id);
+    }
+    return sums;
+  }
+
+  async #bytesOf(id: string): Promise<number> {
+    let bytes = 0;
+    for (const file of await readdir(this.folderOf(id)).catch(() => [])) {
+      const found = await lstat(join(this.folderOf(id), file)).catch(() => undefined);
+      // Module disks are the template's, by another name.
+      if (found?.isFile() && file !== 'modules.ext4') bytes += found.blocks * 512;
     }
     return bytes;
   }
