@@ -154,19 +154,29 @@ export class Lifecycle {
   async #resume(id: string, requestId?: string): Promise<void> {
     const record = await findSandbox(this.store.db, id);
     if (record?.state !== 'resuming' || record.nodeId === null) return;
-    const { nodeId, generation } = record;
+    const { nodeId, generation, rollback } = record;
+    const checkpoint = rollback ? { id: rollback.id, memory: rollback.memory } : undefined;
+    const order = { generation, ...(checkpoint ? { checkpoint } : {}) };
     try {
-      await this.sink(nodeId, await this.fleet.client(nodeId, requestId).resume(id, { generation }));
+      await this.sink(nodeId, await this.fleet.client(nodeId, requestId).resume(id, order));
     } catch (error) {
       const log = this.log.child({ sandboxId: id, nodeId });
       if (error instanceof NodeRefusedError && error.status < 500) {
         log.warn({ err: error }, 'the node refused to resume the sandbox');
         const message = `Its node refused to resume it: ${error.message}`;
-        await this.store.change(id, (current) =>
-          current.state === 'resuming' ? transition(current, 'paused', this.now(), { message }) : undefined,
-        );
+        await this.store.change(id, (current) => this.#notResumed(current, message));
       } else log.warn({ err: error }, 'the sandbox could not be resumed yet; it will be tried again');
     }
+  }
+
+  /** Nothing has changed on its node. */
+  #notResumed(record: SandboxRecord, message: string): SandboxRecord | undefined {
+    const { state, rollback, generation } = record;
+    if (state !== 'resuming') return undefined;
+    if (!rollback) return transition(record, 'paused', this.now(), { message });
+    // What is reported from there is of the generation before.
+    const before = { generation: generation - 1, rollback: null, acceptedAt: this.now(), message };
+    return transition(record, rollback.from === 'running' ? 'ran' : 'paused', this.now(), before);
   }
 
   /** The node will never take it. It may still hold something of an earlier try, hence stopping. */

@@ -50,7 +50,9 @@ export class Checksums {
       if (!file) continue;
       try {
         await file.datasync();
-        sums[name] = await this.#sumOf(path, file, signal);
+        const mark = await markOf(file);
+        sums[name] = await sumOfFile(path, file, signal);
+        this.#trust(path, mark);
       } finally {
         await file.close();
       }
@@ -75,11 +77,14 @@ export class Checksums {
       const file = await open(path, 'r').catch(ignoreMissing);
       if (!file) throw damaged(path, 'it is missing');
       try {
+        const mark = await markOf(file);
         const trusted = this.#trusted.get(path);
         const isFresh = trusted !== undefined && performance.now() - trusted.atMs < trustedForMs;
-        if (isFresh && trusted.mark === (await markOf(file))) continue;
-        if ((await this.#sumOf(path, file, signal)) !== sum)
+        if (isFresh && trusted.mark === mark) continue;
+        this.#trusted.delete(path);
+        if ((await sumOfFile(path, file, signal)) !== sum)
           throw damaged(path, 'it is not what was written when it was saved');
+        this.#trust(path, mark);
       } finally {
         await file.close();
       }
@@ -91,13 +96,8 @@ export class Checksums {
     for (const name of Object.values(filesOf).flat()) this.#trusted.delete(join(folder, name));
   }
 
-  async #sumOf(path: string, file: FileHandle, signal: AbortSignal): Promise<string> {
-    this.#trusted.delete(path);
-    const mark = await markOf(file);
-    const sum = await sumOfFile(path, file, signal);
-    if (this.#trusted.size < maxTrusted && mark === (await markOf(file)))
-      this.#trusted.set(path, { mark, atMs: performance.now() });
-    return sum;
+  #trust(path: string, mark: string): void {
+    if (this.#trusted.size < maxTrusted) this.#trusted.set(path, { mark, atMs: performance.now() });
   }
 }
 
