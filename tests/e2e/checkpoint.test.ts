@@ -4,7 +4,13 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { NodeCheckpoint } from '@sandlot/protocol';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
-import { createFrom, makeCheckpoint, removeCheckpoint, rollBack, saveCheckpoint } from '../driver/checkpoints.js';
+import {
+  createFrom,
+  makeCheckpoint,
+  removeCheckpoint,
+  rollBack,
+  saveCheckpoint,
+} from '../driver/checkpoints.js';
 import { counting, countOf, machinesOf, pauseSandbox, resumeSandbox } from '../driver/pauses.js';
 import { SeededRandom } from '../driver/seeded-random.js';
 import { TestNode } from '../driver/test-node.js';
@@ -145,9 +151,9 @@ it('kill -9 of the node agent in a checkpoint or a rollback, at any moment: the 
   for (let round = 0; round < 6; round++) {
     const isRollback = round % 2 === 1;
     await sandbox.out(`echo ${round} > /root/s; echo ${round} > /dev/shm/s`);
-    const work = (isRollback ? rollBack(node, sandbox, id, true) : saveCheckpoint(node, sandbox, round === 2)).catch(
-      () => undefined,
-    );
+    const work = (
+      isRollback ? rollBack(node, sandbox, id, true) : saveCheckpoint(node, sandbox, round === 2)
+    ).catch(() => undefined);
     await pause(random.between(0, isRollback ? 600 : 400));
     await node.killAgent();
     await work;

@@ -80,6 +80,16 @@ export const ListCheckpointsQuery = Type.Object({ checkpoint_id: Type.Optional(I
 /** Query of `GET /sandbox/{sandbox_id}/checkpoints`. */
 export type ListCheckpointsQuery = Static<typeof ListCheckpointsQuery>;
 
+/** Query of `GET /sandbox/checkpoints`. */
+export const ListAllCheckpointsQuery = Type.Object({
+  id_prefix: Type.Optional(Type.String({ minLength: 1, maxLength: 64, description: 'Ids that begin so.' })),
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: 1000, default: 1000, description: 'The newest of them.' }),
+  ),
+});
+/** Query of `GET /sandbox/checkpoints`. */
+export type ListAllCheckpointsQuery = Static<typeof ListAllCheckpointsQuery>;
+
 /** Query of `GET /sandbox/checkpoints/{checkpoint_id}`. */
 export const WaitCheckpointQuery = Type.Object({
   wait: Type.Optional(

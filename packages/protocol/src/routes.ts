@@ -168,6 +168,16 @@ export const routes = {
     answer: checkpoint.DeletedCheckpoints,
     errors: one,
   },
+  listAllCheckpoints: {
+    method: 'GET',
+    path: '/sandbox/checkpoints',
+    summary: 'Checkpoints of all sandboxes, oldest first',
+    access: 'key',
+    query: checkpoint.ListAllCheckpointsQuery,
+    answer: checkpoint.CheckpointList,
+    errors: [],
+    addition: true,
+  },
   getCheckpoint: {
     method: 'GET',
     path: '/sandbox/checkpoints/{checkpoint_id}',

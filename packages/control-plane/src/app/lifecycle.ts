@@ -175,8 +175,10 @@ export class Lifecycle {
     if (state !== 'resuming') return undefined;
     if (!rollback) return transition(record, 'paused', this.now(), { message });
     // What is reported from there is of the generation before.
+    const { checkpointId: _, tip: __, ...rest } = record;
     const before = { generation: generation - 1, rollback: null, acceptedAt: this.now(), message };
-    return transition(record, rollback.from === 'running' ? 'ran' : 'paused', this.now(), before);
+    const restored = { ...rest, ...rollback.was };
+    return transition(restored, rollback.from === 'running' ? 'ran' : 'paused', this.now(), before);
   }
 
   /** The node will never take it. It may still hold something of an earlier try, hence stopping. */

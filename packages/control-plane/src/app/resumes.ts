@@ -21,9 +21,16 @@ export interface RollbackPoint {
   depth: number;
 }
 
-function pointPatch({ state }: SandboxRecord, { id, memory, depth }: RollbackPoint): Patch {
+function pointPatch(
+  { state, checkpointId, tip }: SandboxRecord,
+  { id, memory, depth }: RollbackPoint,
+): Patch {
   const from = state === 'paused' ? 'paused' : 'running';
-  return { rollback: { id, memory, from }, checkpointId: id, tip: { id, depth } };
+  const was = {
+    ...(checkpointId === undefined ? {} : { checkpointId }),
+    ...(tip === undefined ? {} : { tip }),
+  };
+  return { rollback: { id, memory, from, was }, checkpointId: id, tip: { id, depth } };
 }
 
 /** Resumes sandboxes where there is room for them; remembers those that somebody waits for. */

@@ -88,8 +88,13 @@ export interface SandboxRecord {
   checkpointId?: string;
   /** The newest checkpoint in its past: what the next one comes after. */
   tip?: { id: string; depth: number };
-  /** It is being put back there; `from` is what it was before. */
-  rollback?: (NodeCheckpointUse & { from: 'running' | 'paused' }) | null;
+  /** It is being put back there; `from` is what it was before, and `was` what these fields said. */
+  rollback?:
+    | (NodeCheckpointUse & {
+        from: 'running' | 'paused';
+        was: Pick<SandboxRecord, 'checkpointId' | 'tip'>;
+      })
+    | null;
   egress: EgressPolicy;
   /** Generation of the policy that is in force. */
   egressApplied: number;

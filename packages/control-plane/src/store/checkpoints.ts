@@ -61,6 +61,31 @@ export async function findCheckpointsOf(db: Db, sandboxId: string): Promise<Chec
   return rows.map((row) => parse(row.record));
 }
 
+/** The newest that somebody may see, oldest first: own ones without a team, and those of teams; all without `visibleTo`. */
+export async function findVisibleCheckpoints(
+  db: Db,
+  {
+    visibleTo,
+    prefix,
+    limit,
+  }: {
+    visibleTo: { userId: string; teamIds: readonly string[] } | undefined;
+    prefix: string | undefined;
+    limit: number;
+  },
+): Promise<CheckpointRecord[]> {
+  let query = db.selectFrom('checkpoints').select('record');
+  if (visibleTo !== undefined)
+    query = query.where((eb) => {
+      const own = eb.and([eb('owner_id', '=', visibleTo.userId), eb('team_id', 'is', null)]);
+      return visibleTo.teamIds.length === 0 ? own : eb.or([own, eb('team_id', 'in', visibleTo.teamIds)]);
+    });
+  // A range, so that the index on ids serves it; no id holds a character above "z".
+  if (prefix !== undefined) query = query.where('id', '>=', prefix).where('id', '<', `${prefix}~`);
+  const rows = await query.orderBy('seq', 'desc').limit(limit).execute();
+  return rows.map((row) => parse(row.record)).reverse();
+}
+
 /** Those in any of the states, oldest first. */
 export async function findCheckpointsIn(
   db: Db,
@@ -99,11 +124,7 @@ export async function countCheckpoints(db: Db, ownerId: string): Promise<number>
 
 /** Removes failed ones that were last changed before a moment. */
 export async function purgeFailedCheckpoints(db: Db, before: number): Promise<void> {
-  await db
-    .deleteFrom('checkpoints')
-    .where('state', '=', 'failed')
-    .where('updated_at', '<', before)
-    .execute();
+  await db.deleteFrom('checkpoints').where('state', '=', 'failed').where('updated_at', '<', before).execute();
 }
 
 function columns(record: CheckpointRecord) {

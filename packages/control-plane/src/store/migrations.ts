@@ -104,7 +104,11 @@ async function createCheckpoints(db: Kysely<unknown>): Promise<void> {
     ['checkpoints_by_owner', ['owner_id']],
     ['checkpoints_by_expiry', ['expires_at']],
   ] as const)
-    await db.schema.createIndex(name).on('checkpoints').columns([...columns]).execute();
+    await db.schema
+      .createIndex(name)
+      .on('checkpoints')
+      .columns([...columns])
+      .execute();
 }
 
 async function createAccounts(db: Kysely<unknown>): Promise<void> {
