@@ -14,7 +14,7 @@ import type { TestNode } from './test-node.js';
 import type { TestSandbox } from './test-sandbox.js';
 
 /** Most layers below a disk: docs/rfd/0003-snapshots-and-chains.md. */
-export const deepest = 16;
+export const cap = 16;
 /** From here on they are merged. */
 export const mergedFrom = 8;
 

@@ -1,6 +1,6 @@
 /** Layers of a disk that is saved again and again are merged while its machine runs, whenever anything dies; nothing is lost. */
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
-import { ChainStory, deepest, killInMerges, mergedFrom } from '../driver/chain-story.js';
+import { ChainStory, cap, killInMerges, mergedFrom } from '../driver/chain-story.js';
 import { machinesOf, pauseSandbox, resumeSandbox } from '../driver/pauses.js';
 import { SeededRandom } from '../driver/seeded-random.js';
 import { TestNode } from '../driver/test-node.js';
@@ -20,7 +20,7 @@ it('saves one after the other: the disk stays on few layers, and the guest write
   for (let turn = 0; turn < 24; turn++) {
     await story.write(512);
     await story.save();
-    expect(await story.depth()).toBeLessThanOrEqual(deepest);
+    expect(await story.depth()).toBeLessThanOrEqual(cap);
   }
   await story.untilMerged();
   process.stderr.write(`longest pulse over 24 saves and their merges: ${await story.longestPulseMs()} ms\n`);

@@ -273,6 +273,19 @@ export interface MachineSnapshotting {
    * or these; the handle names some that exist as long as both do. Not while it is saved.
    */
   restack(frozen: readonly string[]): Promise<void>;
+  /**
+   * Saves the disk alone; the machine goes on with a new one above it, and does not stand still. Present where the driver
+   * can. Failures, and what is left when we die on the way, are as of `save`.
+   */
+  saveDisk?(request: Omit<SnapshotRequest, 'after'>, signal: AbortSignal): Promise<SavedDisk>;
+}
+
+/** A disk that was just saved: it lies in `disk.qcow2` of the folder. */
+export interface SavedDisk {
+  folder: string;
+  /** The layers that make it, itself the last. */
+  disk: Snapshot['disk'];
+  totalMs: number;
 }
 
 /** Capability: stop and continue the vCPUs. */

@@ -36,13 +36,35 @@ export interface SandboxRecord {
   layers?: string[];
   /** Snapshot that is being made of it. */
   saving?: string;
-  /** It begins as a copy of a running sandbox: its machine goes on from `memory`. */
+  /** It begins as a copy of another sandbox: its machine goes on from `memory`. */
   copy?: true;
+  /** It begins with the disk of another sandbox, in `layers`: its machine boots with it. */
+  copyOfDisk?: true;
+  /** It is being put back there: whatever machine is named here is the old one, or of no use. */
+  rollback?: RestorePoint;
+}
+
+/** What a sandbox has beside what is its own: from where a copy, or one that is put back, goes on. */
+export interface RestorePoint {
+  /** Of the sandbox that was saved. */
+  sandboxId: string;
+  /** Snapshot whose memory it goes on from; absent: its machine boots. */
+  memory?: string;
+  /** Snapshots that are its disk, the lowest first. */
+  layers: string[];
+  boot: BootFacts;
+  imageDigest?: string;
+  /** These are of its processes, and mean nothing without memory. */
+  shell?: string;
+  startCommandRuns?: boolean;
+  sessionsElsewhere?: string[];
+  exitCode?: number;
 }
 
 /** All snapshots without which a sandbox could not go on. */
-export function neededSnapshots({ memory, layers = [], saving }: SandboxRecord): SnapshotNeeds {
-  return { whole: [memory, saving].filter((id) => id !== undefined), disks: [...layers] };
+export function neededSnapshots({ memory, layers = [], saving, rollback }: SandboxRecord): SnapshotNeeds {
+  const whole = [memory, saving, rollback?.memory].filter((id) => id !== undefined);
+  return { whole, disks: [...layers, ...(rollback?.layers ?? [])] };
 }
 
 /** What every machine of the sandbox is made of, the first and those after a reboot. */

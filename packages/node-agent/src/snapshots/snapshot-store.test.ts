@@ -61,13 +61,14 @@ it('one that is only a layer any more keeps its disk alone', async () => {
   const id = await make('a');
   await store.need('b', { whole: [], disks: [id] });
   expect(filesOf(id)).toHaveLength(4);
+  writeFileSync(join(store.folderOf(id), 'checksums.json'), '{}');
   await store.need('a', []);
-  expect(filesOf(id)).toEqual(['disk.qcow2']);
+  expect(filesOf(id)).toEqual(['checksums.json', 'disk.qcow2']);
   const again = new SnapshotStore(store.root, true);
   await again.need('b', { whole: [], disks: [id] });
   writeFileSync(join(store.folderOf(id), 'memory'), 'of a removal that was cut off');
   await again.reap();
-  expect(filesOf(id)).toEqual(['disk.qcow2']);
+  expect(filesOf(id)).toEqual(['checksums.json', 'disk.qcow2']);
   await again.need('b', []);
   expect(names()).toEqual([]);
 });
@@ -75,14 +76,14 @@ it('one that is only a layer any more keeps its disk alone', async () => {
 it('tells what goes with a holder, and what others need too', async () => {
   const first = await make('a');
   const each = blockBytes();
-  expect(await store.bytesOf('a')).toEqual({ own: 4 * each, shared: 0 });
+  expect(await store.bytesNeededBy('a')).toEqual({ ownBytes: 4 * each, sharedBytes: 0 });
   await store.need('b', { whole: [], disks: [first] });
   // Memory and all are still of the first alone.
-  expect(await store.bytesOf('a')).toEqual({ own: 3 * each, shared: each });
-  expect(await store.bytesOf('b')).toEqual({ own: 0, shared: each });
+  expect(await store.bytesNeededBy('a')).toEqual({ ownBytes: 3 * each, sharedBytes: each });
+  expect(await store.bytesNeededBy('b')).toEqual({ ownBytes: 0, sharedBytes: each });
   await store.need('a', []);
-  expect(await store.bytesOf('b')).toEqual({ own: each, shared: 0 });
-  expect(await store.bytesOf('a')).toEqual({ own: 0, shared: 0 });
+  expect(await store.bytesNeededBy('b')).toEqual({ ownBytes: each, sharedBytes: 0 });
+  expect(await store.bytesNeededBy('a')).toEqual({ ownBytes: 0, sharedBytes: 0 });
 });
 
 it('counts a file with two names once', async () => {

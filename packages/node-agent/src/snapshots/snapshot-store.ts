@@ -1,8 +1,8 @@
 /**
- * The snapshots of a node: a folder each, named by a random id, kept as long as somebody needs it. A paused sandbox needs
+ * The snapshots of a node: a folder each, named by a random id, kept as long as anybody needs it. A paused sandbox needs
  * its own whole; a machine needs the one that its memory began as whole, and of those whose disks lie below its own the
- * disks. Opened by `agent.ts`; sandboxes say what they need, and what nobody needs goes: of a snapshot that is only a layer
- * of disks its memory goes.
+ * disks; a checkpoint needs those that it is made of. Opened by `agent.ts`; sandboxes and checkpoints say what they need, and what
+ * nobody needs goes: of a snapshot that is only a layer of disks its memory goes.
  *
  * If we die: what the records name is needed again; the rest is removed by `reap` after the records are read.
  */
@@ -11,6 +11,7 @@ import { mkdir, readdir, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { SnapshotUse } from '@sandlot/protocol';
 import { readSnapshot, type Snapshot, snapshotPaths } from '@sandlot/vmm';
+import { checksumsFile } from './checksums.js';
 import { bytesOfFile } from './disk-use.js';
 
 const idPattern = /^[0-9a-f]{16}$/;
@@ -26,17 +27,9 @@ export interface SnapshotNeeds {
   disks: readonly string[];
 }
 
-/** What somebody's snapshots take of the host's disk. */
-export interface SnapshotBytes {
-  /** Of files that nobody else needs: they go with this one. */
-  own: number;
-  /** Of files that others need too. */
-  shared: number;
-}
-
 /** All snapshots of a node. */
 export class SnapshotStore {
-  /** What each sandbox needs, by its id. */
+  /** What each sandbox or checkpoint needs, by its id or name. */
   readonly #needs = new Map<string, { whole: ReadonlySet<string>; disks: ReadonlySet<string> }>();
 
   /** @param asRoot machines have identities of their own, and read a snapshot through its group */
@@ -82,8 +75,8 @@ export class SnapshotStore {
   }
 
   /**
-   * From now on the holder (a sandbox, by its id) needs these and no others; a plain list is needed whole. What it no longer needs goes,
-   * unless another does.
+   * From now on this sandbox or checkpoint needs these and no others; a plain list is needed whole. What it no longer needs goes, unless
+   * another does.
    */
   async need(holder: string, needs: readonly string[] | SnapshotNeeds): Promise<void> {
     const { whole, disks } = 'whole' in needs ? needs : { whole: needs, disks: [] };
@@ -125,9 +118,12 @@ export class SnapshotStore {
     return bytesOfFile(this.diskOf(id));
   }
 
-  /** What the snapshots that this holder needs take of the host's disk. Blocks that files share by reflink count in each. */
-  async bytesOf(holder: string): Promise<SnapshotBytes> {
-    const bytes = { own: 0, shared: 0 };
+  /**
+   * What one's snapshots take of the disk: files that go with it, and those that others need too. Blocks that files share by
+   * reflink count in each.
+   */
+  async bytesNeededBy(holder: string): Promise<{ ownBytes: number; sharedBytes: number }> {
+    const bytes = { ownBytes: 0, sharedBytes: 0 };
     const { whole, disks } = this.#needs.get(holder) ?? {
       whole: new Set<string>(),
       disks: new Set<string>(),
@@ -138,7 +134,7 @@ export class SnapshotStore {
         const part = basename(file) === disk ? 'disks' : 'whole';
         if (part === 'whole' && !whole.has(id)) continue;
         const others = this.#holdersOf(id, part).size > 1;
-        bytes[others ? 'shared' : 'own'] += await bytesOfFile(file);
+        bytes[others ? 'sharedBytes' : 'ownBytes'] += await bytesOfFile(file);
       }
     }
     return bytes;
@@ -148,8 +144,7 @@ export class SnapshotStore {
   async use(): Promise<SnapshotUse[]> {
     const all: SnapshotUse[] = [];
     for (const [holder, { disks }] of [...this.#needs]) {
-      const { own, shared } = await this.bytesOf(holder);
-      all.push({ holder, layers: disks.size, ownBytes: own, sharedBytes: shared });
+      all.push({ holder, layers: disks.size, ...(await this.bytesNeededBy(holder)) });
     }
     return all;
   }
@@ -174,11 +169,12 @@ export class SnapshotStore {
     if (!this.isNeeded(id)) await rm(folder, { recursive: true, force: true });
     else if (this.#holdersOf(id, 'whole').size === 0) {
       const { description, disk } = snapshotPaths(folder);
-      // Nobody may take the rest for whole.
+      // Nobody may take what is left for whole.
       await rm(description, { force: true });
       const names = await readdir(folder).catch(() => []);
       for (const name of names)
-        if (name !== basename(disk)) await rm(join(folder, name), { recursive: true, force: true });
+        if (name !== basename(disk) && name !== checksumsFile)
+          await rm(join(folder, name), { recursive: true, force: true });
     }
   }
 }

@@ -20,7 +20,7 @@ import {
   refcountsPerCluster,
   writeAll,
 } from './overlay.js';
-import { shareFiles, syncFolder } from './save-snapshot.js';
+import { share, syncFolder } from './save-snapshot.js';
 
 /** Bytes that are copied at once: between two pieces everything else has its turn. */
 const pieceBytes = 1024 * 1024;
@@ -41,7 +41,7 @@ export async function mergeLayers(request: MergeRequest, signal: AbortSignal): P
     const bytes = await new Merge(layers, target, request, signal).run();
     await target.datasync();
     await rename(`${disk}.new`, disk);
-    await shareFiles(request);
+    await share(request);
     await syncFolder(folder);
     return { bytes };
   } catch (error) {

@@ -34,7 +34,7 @@ const copyTimeoutMs = 240_000;
 const stateTimeoutMs = 30_000;
 
 /** A disk that the machine is to go on with. */
-interface NextDisk {
+export interface NextDisk {
   node: string;
   path: string;
 }
@@ -91,7 +91,7 @@ export async function saveSnapshot(
     } else await keepForGood(handle, request.folder, memory);
     const stillMs = performance.now() - stillFrom;
     if (next) await nameDisk(handle.folder, next.path);
-    await shareFiles(request);
+    await share(request);
     await completeSnapshot(request.folder);
     if (!goesOn) await syncFolder(request.folder);
     const timings = { stillMs, totalMs: performance.now() - begin, dirtyBytes };
@@ -129,7 +129,8 @@ async function copyBase(
   return from;
 }
 
-async function addNextDisk(
+/** Adds an empty disk above the machine's to the process; it is not used yet. */
+export async function addNextDisk(
   { folder, origin }: { folder: string; origin: MachineOrigin },
   qmp: QmpClient,
 ): Promise<NextDisk> {
@@ -150,7 +151,7 @@ async function addNextDisk(
  * Gives the disk that the machine writes to from now on the name of its disk. It keeps the one that QEMU knows it by: QEMU
  * opens it by that again, for reading alone, when the next one takes over; a disk of which it could not would stay locked.
  */
-async function nameDisk(folder: string, path: string): Promise<void> {
+export async function nameDisk(folder: string, path: string): Promise<void> {
   const passing = join(folder, 'overlay.new');
   await rm(passing, { force: true });
   await link(path, passing);
@@ -212,7 +213,7 @@ async function saveDevices({ folder }: { folder: string }, qmp: QmpClient, state
 }
 
 /** Nobody writes to the files any more; who may read them is said by the request. */
-export async function shareFiles({
+export async function share({
   folder,
   readableBy,
 }: Pick<SnapshotRequest, 'folder' | 'readableBy'>): Promise<void> {
@@ -272,7 +273,8 @@ export async function topNode(qmp: QmpClient): Promise<string> {
   return node;
 }
 
-async function undo(
+/** Takes an attempt back: the machine runs on, with the disk that it has by then. */
+export async function undo(
   handle: MachineHandle,
   qmp: QmpClient,
   folder: string,
@@ -319,7 +321,8 @@ export async function settleDisk(handle: MachineHandle, qmp: QmpClient): Promise
   }
 }
 
-function asSaveError(error: unknown): unknown {
+/** What went wrong with a save, as the contract names it. */
+export function asSaveError(error: unknown): unknown {
   if (error instanceof VmmError && error.code !== 'start-failed') return error;
   const full =
     (error as NodeJS.ErrnoException).code === 'ENOSPC' ||
