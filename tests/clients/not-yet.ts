@@ -15,7 +15,6 @@ export interface NotYet {
 const ssh = 'ssh is not built';
 const ports = 'port exposure is not built';
 const lan = 'networks between sandboxes are not built';
-const checkpoints = 'checkpoints are not built';
 const volumes = 'volumes are not built';
 const builds = 'image builds and transfers are not built';
 
@@ -41,12 +40,6 @@ export const notYet: NotYet[] = [
   { client: 'prime 0.18.0', name: 'sandbox network add', why: lan },
   { client: 'prime 0.18.0', name: 'sandbox network remove', why: lan },
   { client: 'prime 0.18.0', name: 'sandbox network rules', why: lan },
-  { client: 'prime 0.18.0', name: 'sandbox checkpoint create', why: checkpoints },
-  { client: 'prime 0.18.0', name: 'sandbox checkpoint list', why: checkpoints },
-  { client: 'prime 0.18.0', name: 'sandbox checkpoint get', why: checkpoints },
-  { client: 'prime 0.18.0', name: 'sandbox checkpoint restore', why: checkpoints },
-  { client: 'prime 0.18.0', name: 'sandbox checkpoint delete', why: checkpoints },
-  { client: 'prime 0.18.0', name: 'sandbox fork', why: checkpoints },
   { client: 'prime 0.18.0', name: 'sandbox volumes create', why: volumes },
   { client: 'prime 0.18.0', name: 'sandbox volumes list', why: volumes },
   { client: 'prime 0.18.0', name: 'sandbox volumes get', why: volumes },

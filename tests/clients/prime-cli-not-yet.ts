@@ -31,18 +31,6 @@ const commands: Record<string, { args: string[]; names: string }> = {
     args: ['sandbox', 'network', 'rules', 'lan', '--rule', '*->*'],
     names: 'LAN networks',
   },
-  'sandbox checkpoint create': { args: ['sandbox', 'checkpoint', 'create', 'ID'], names: 'checkpoints' },
-  'sandbox checkpoint list': { args: ['sandbox', 'checkpoint', 'list', 'ID'], names: 'checkpoints' },
-  'sandbox checkpoint get': { args: ['sandbox', 'checkpoint', 'get', 'point'], names: 'checkpoints' },
-  'sandbox checkpoint restore': {
-    args: ['sandbox', 'checkpoint', 'restore', 'point', '-y'],
-    names: 'checkpoint',
-  },
-  'sandbox checkpoint delete': {
-    args: ['sandbox', 'checkpoint', 'delete', 'point', '-y'],
-    names: 'checkpoints',
-  },
-  'sandbox fork': { args: ['sandbox', 'fork', 'ID', '-y'], names: 'checkpoints' },
   'sandbox volumes create': { args: ['sandbox', 'volumes', 'create', 'data'], names: 'volumes' },
   'sandbox volumes list': { args: ['sandbox', 'volumes', 'list'], names: 'volumes' },
   'sandbox volumes get': { args: ['sandbox', 'volumes', 'get', 'data'], names: 'volumes' },

@@ -312,6 +312,70 @@ describe.each([
     });
   }
 
+  if (newest) {
+    /** A checkpoint that was made by `checkpoint create`. */
+    let point: { id: string; state: string; sandbox_id: string };
+    const checkpoints = async (...args: string[]) =>
+      (await json<{ checkpoints: (typeof point)[] }>('sandbox', 'checkpoint', 'list', id, ...args))
+        .checkpoints;
+    const made = (told: string) => {
+      const found = /sandbox (\S+)\n/.exec(told)?.[1];
+      if (!found) throw new Error(`no id in: ${told}`);
+      return found;
+    };
+
+    works('sandbox checkpoint create', async () => {
+      await prime('sandbox', 'run', id, '--', 'sh', '-c', 'echo saved > /root/s');
+      point = await json('sandbox', 'checkpoint', 'create', id);
+      expect(point).toMatchObject({ sandbox_id: id, docker_image: image, depth: 0, error: null });
+      await prime('sandbox', 'run', id, '--', 'sh', '-c', 'echo later > /root/s');
+      expect((await call(['sandbox', 'checkpoint', 'create', 'nosuchsandbox'])).code).toBe(1);
+    });
+
+    works('sandbox checkpoint get', async () => {
+      const end = Date.now() + 60_000;
+      while (point.state !== 'DURABLE' && Date.now() < end)
+        point = await json('sandbox', 'checkpoint', 'get', point.id);
+      expect(point.state).toBe('DURABLE');
+      expect(await prime('sandbox', 'checkpoint', 'get', point.id)).toMatch(/DURABLE[\s\S]*MiB/);
+      expect((await call(['sandbox', 'checkpoint', 'get', 'nosuchpoint'])).stdout).toContain('404');
+    });
+
+    works('sandbox checkpoint list', async () => {
+      expect((await checkpoints()).map((one) => one.id)).toEqual([point.id]);
+      expect(await checkpoints('--checkpoint-id', 'another')).toEqual([]);
+      expect(await prime('sandbox', 'checkpoint', 'list', id)).toContain('DURABLE');
+    });
+
+    works('sandbox checkpoint restore', async () => {
+      const from = ['--memory-gb', '0.5', '-y'];
+      const restored = made(await prime('sandbox', 'checkpoint', 'restore', point.id, ...from));
+      await until(restored, 'RUNNING');
+      expect(await prime('sandbox', 'run', restored, '--', 'cat', '/root/s')).toContain('saved');
+      await prime('sandbox', 'delete', restored, '-y');
+      expect((await call(['sandbox', 'checkpoint', 'restore', 'nosuchpoint', '-y'])).code).toBe(1);
+    });
+
+    works('sandbox fork', async () => {
+      const child = made(await prime('sandbox', 'fork', id, '-y'));
+      await until(child, 'RUNNING');
+      expect(await prime('sandbox', 'run', child, '--', 'cat', '/root/s')).toContain('later');
+      expect(await json<Details>('sandbox', 'get', child)).toMatchObject({
+        name: 'story-fork',
+        labels: ['story', version],
+      });
+      await prime('sandbox', 'delete', child, '-y');
+    });
+
+    works('sandbox checkpoint delete', async () => {
+      expect(await prime('sandbox', 'checkpoint', 'delete', point.id, '-y')).toContain(point.id);
+      expect(await checkpoints()).toHaveLength(1);
+      expect(await prime('sandbox', 'checkpoint', 'delete', '--sandbox', id, '-y')).toContain('Deleted');
+      expect(await checkpoints()).toEqual([]);
+      expect((await call(['sandbox', 'checkpoint', 'delete', point.id, '-y'])).code).toBe(1);
+    });
+  }
+
   describe('what is not yet', () => {
     declareNotYet(tests, client, testMs, { sandbox: () => (newest ? id : container), call, image });
   });

@@ -56,7 +56,7 @@ export function describeFailure(error: unknown, args: readonly string[], failedC
 
 function commandOf(args: readonly string[]): string {
   const words = args.slice(0, 2).filter((arg) => /^[a-z][a-z-]*$/.test(arg));
-  const groups = ['image', 'user', 'team', 'key', 'sandbox', 'config'];
+  const groups = ['image', 'user', 'team', 'key', 'sandbox', 'checkpoint', 'config'];
   return (groups.includes(words[0] ?? '') ? words.join(' ') : words[0]) ?? '';
 }
 

@@ -18,6 +18,8 @@ const flags: Readonly<Record<string, string>> = {
   entrypoint: '--entrypoint',
   view: '--view',
   init: '--init',
+  checkpoint_id: '--checkpoint',
+  restore_memory: '--restore-memory',
 };
 
 /** `--cpu` for `cpu_cores`, `--env A` for `environment_vars.A`; a name that is not known comes back as it is. */

@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import type { CliContext } from './context.js';
 import { addAccountCommands } from './grammar/account-commands.js';
 import { Binder } from './grammar/binder.js';
+import { addCheckpointCommands } from './grammar/checkpoint-commands.js';
 import { addFileCommands } from './grammar/file-commands.js';
 import { addImageCommands } from './grammar/image-commands.js';
 import { addMachineCommands } from './grammar/machine-commands.js';
@@ -27,6 +28,7 @@ export function buildProgram(context: CliContext, onResult: (code: number) => vo
 
   program.commandsGroup('Sandboxes:');
   addSandboxCommands(program, binder);
+  addCheckpointCommands(program, binder);
   addFileCommands(program, binder);
   const sandbox = program
     .command('sandbox')

@@ -8,6 +8,7 @@ import type { Logger } from 'pino';
 import { ensureFirstUser } from './app/accounts.js';
 import { Reports } from './app/apply-report.js';
 import { ChangeHub } from './app/change-hub.js';
+import { CheckpointWork } from './app/checkpoint-work.js';
 import type { AppContext } from './app/context.js';
 import { Dispatcher } from './app/dispatch.js';
 import { GatewayTokens } from './app/gateway-tokens.js';
@@ -136,8 +137,9 @@ async function openCore(options: ControlPlaneOptions, log: Logger, now: () => nu
   );
   const dispatcher: Dispatcher = new Dispatcher(store, fleet, lifecycle, log, now);
   const resumes: Resumes = new Resumes(store, dispatcher, lifecycle, now);
+  const checkpoints = new CheckpointWork(store, fleet, log, now);
   const reconciler: Reconciler = new Reconciler({
-    ...{ store, fleet, dispatcher, lifecycle, resumes, reports, log, now },
+    ...{ store, fleet, dispatcher, lifecycle, resumes, checkpoints, reports, log, now },
   });
   await dispatcher.open();
   const app: AppContext = {
@@ -147,6 +149,7 @@ async function openCore(options: ControlPlaneOptions, log: Logger, now: () => nu
     dispatcher,
     lifecycle,
     resumes,
+    checkpoints,
     tokens,
     log,
     now,
@@ -157,6 +160,7 @@ async function openCore(options: ControlPlaneOptions, log: Logger, now: () => nu
     await reconciler.close();
     await dispatcher.idle();
     await lifecycle.idle();
+    await checkpoints.idle();
     await store.close();
   };
   return { app, reconciler, close };

@@ -8,6 +8,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net';
 import type {
   EgressPolicy,
+  NodeCheckpoint,
+  NodeCheckpointOrder,
   NodeFork,
   NodeInfo,
   NodeResume,
@@ -27,6 +29,7 @@ type Answer = { status?: number; body: unknown };
 export class FakeNode {
   readonly sandboxes = new Map<string, FakeSandbox>();
   readonly tombstones = new Map<string, number>();
+  readonly checkpoints = new Map<string, NodeCheckpoint>();
   readonly files = new Map<string, string>();
   /** Bodies of pulls. */
   readonly pulls: unknown[] = [];
@@ -42,7 +45,9 @@ export class FakeNode {
   autoRun = true;
   /** Awaited before an answer. */
   gate: (
-    kind: 'start' | 'remove' | 'egress' | 'info' | 'pause' | 'resume' | 'fork',
+    kind:
+      | ('start' | 'remove' | 'egress' | 'info' | 'pause' | 'resume' | 'fork')
+      | ('checkpoint' | 'settle' | 'check' | 'forget'),
     id: string,
   ) => Promise<void> = async () => undefined;
   /** Answers a start with an error instead. */
@@ -51,6 +56,12 @@ export class FakeNode {
   refusePause: Answer | undefined;
   /** Answers a fork with an error instead. */
   refuseFork: Answer | undefined;
+  /** Answers a checkpoint, its settling, or the look at one, with an error instead. */
+  refuseCheckpoint: Answer | undefined;
+  refuseSettle: Answer | undefined;
+  refuseCheck: Answer | undefined;
+  /** Answers a resume with an error instead. */
+  refuseResume: Answer | undefined;
   /** Which copy of the next fork does not start. */
   failCopy: number | undefined;
   /** Why a resume comes to nothing. */
@@ -149,6 +160,7 @@ export class FakeNode {
       await this.gate('info', '');
       return { body: this.#info() };
     }
+    if (kind === 'checkpoints') return this.#checkpointCall(request, id, action);
     if (kind === 'sandboxes') return this.#sandboxCall(request, url, id, action);
     return this.#imageCall(request, url, kind ?? '', id);
   }
@@ -168,6 +180,7 @@ export class FakeNode {
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined)
       return { status: 404, body: { code: 'not-found', message: 'no such sandbox' } };
+    if (action === 'checkpoints') return this.#checkpoint(id, (await json(request)) as NodeCheckpointOrder);
     if (action === 'fork') return this.#fork(id, (await json(request)) as NodeFork);
     if (action === 'pause') return this.#pause(id);
     if (action === 'resume') return this.#resume(sandbox, (await json(request)) as NodeResume);
@@ -233,6 +246,40 @@ export class FakeNode {
     return { status: 202, body: { reports } };
   }
 
+  async #checkpoint(sandboxId: string, { checkpointId, memory }: NodeCheckpointOrder): Promise<Answer> {
+    await this.gate('checkpoint', sandboxId);
+    if (this.refuseCheckpoint !== undefined) return this.refuseCheckpoint;
+    const made: NodeCheckpoint = {
+      ...{ id: checkpointId, sandboxId, memory, durable: false },
+      consistency: memory ? 'crash' : 'application',
+      ...{ diskBytes: 10 * 2 ** 30, ownBytes: 100, sharedBytes: 1000, createdAtUnixMs: Date.now() },
+    };
+    this.checkpoints.set(checkpointId, made);
+    return { body: made };
+  }
+
+  async #checkpointCall(request: IncomingMessage, id: string, action: string | undefined): Promise<Answer> {
+    if (id === '') return { body: { checkpoints: [...this.checkpoints.values()] } };
+    const known = this.checkpoints.get(id);
+    if (request.method === 'DELETE') {
+      await this.gate('forget', id);
+      this.checkpoints.delete(id);
+      return { body: {} };
+    }
+    if (known === undefined)
+      return { status: 404, body: { code: 'not-found', message: `no checkpoint ${id} on this node` } };
+    if (action === 'settle') {
+      await this.gate('settle', id);
+      if (this.refuseSettle !== undefined) return this.refuseSettle;
+      known.durable = true;
+    }
+    if (action === 'check') {
+      await this.gate('check', id);
+      if (this.refuseCheck !== undefined) return this.refuseCheck;
+    }
+    return { body: known };
+  }
+
   async #pause(id: string): Promise<Answer> {
     await this.gate('pause', id);
     if (this.refusePause !== undefined) return this.refusePause;
@@ -243,6 +290,7 @@ export class FakeNode {
 
   async #resume({ spec, report }: FakeSandbox, { generation }: NodeResume): Promise<Answer> {
     await this.gate('resume', spec.sandboxId);
+    if (this.refuseResume !== undefined) return this.refuseResume;
     if (generation <= report.generation && report.state !== 'resuming')
       return { status: 409, body: { code: 'conflict', message: 'that generation was here' } };
     spec.generation = generation;

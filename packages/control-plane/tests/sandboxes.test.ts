@@ -113,7 +113,6 @@ describe('create', () => {
   });
 
   it.each([
-    [{ checkpoint_id: 'c' }, 'checkpoints'],
     [{ volumes: [{ name: 'v' }] }, 'volumes'],
     [{ registry_credentials_id: 'r' }, 'registry credentials'],
   ])('says that %j is not built yet', async (change, feature) => {

@@ -10,6 +10,8 @@ import { dirname, join } from 'node:path';
 import { type ImageStore, openStoreProcess } from '@sandlot/images';
 import { createFakeDriver, createQemuDriver, type VmmDriver } from '@sandlot/vmm';
 import type { Logger } from 'pino';
+import { CheckpointFolder } from './checkpoints/checkpoint-record.js';
+import { CheckpointStore } from './checkpoints/checkpoint-store.js';
 import { Gateway } from './gateway/gateway.js';
 import { TokenVerifier } from './gateway/token.js';
 import { createNodeServer } from './http/server.js';
@@ -23,6 +25,8 @@ import { CpuLimits } from './sandbox/cpu-limits.js';
 import { RecordFolder } from './sandbox/record.js';
 import { Sandboxes } from './sandbox/sandboxes.js';
 import { Semaphore } from './sandbox/semaphore.js';
+import { ChainMerger } from './snapshots/chain-merger.js';
+import { Checksums } from './snapshots/checksums.js';
 import { SnapshotStore } from './snapshots/snapshot-store.js';
 import { TemplateStore } from './templates/template-store.js';
 
@@ -58,24 +62,36 @@ export async function startNodeAgent(
   const isRoot = process.getuid?.() === 0;
   const snapshots = new SnapshotStore(folder('snapshots'), isRoot && options.driver === 'qemu');
   await snapshots.open();
+  const checksums = new Checksums();
+  const checkpoints = new CheckpointStore({
+    ...{ snapshots, checksums, images, driver: info },
+    folder: new CheckpointFolder(folder('checkpoints')),
+  });
+  await checkpoints.open();
   const cpuLimits = await CpuLimits.open(options.instanceId);
-  const sandboxes = new Sandboxes(
+  const merger = new ChainMerger({ driver, snapshots, log, chains: () => sandboxes.list() });
+  const sandboxes: Sandboxes = new Sandboxes(
     {
       driver,
       images,
       networks,
       templates,
       snapshots,
+      merger,
+      checksums,
       records,
       cpuLimits,
       restores: new Semaphore(4 * availableParallelism()),
     },
+    checkpoints,
     log,
   );
   await sandboxes.open(found);
+  merger.look();
   const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes, records, snapshots });
   const server = createNodeServer({
     sandboxes,
+    checkpoints,
     images,
     gateway: new Gateway(sandboxes, verifier, log),
     metrics: new NodeMetrics(sandboxes),
@@ -93,6 +109,7 @@ export async function startNodeAgent(
       clearInterval(reaper);
       server.close();
       server.closeAllConnections();
+      await merger.close();
       if (mode === 'remove') {
         await sandboxes.endAll('Sandlot was stopped on this host.');
         await cpuLimits.reap(() => false);

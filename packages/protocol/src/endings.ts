@@ -95,6 +95,12 @@ export const endings: Readonly<Record<EndReason, EndingRow>> = {
     errorType: 'CAPACITY',
     message: 'It waited ten minutes for room on a node and got none. Delete others, or ask for less.',
   },
+  CHECKPOINT_INVALID: {
+    status: 'ERROR',
+    errorType: 'CHECKPOINT_INVALID',
+    message:
+      'The checkpoint that it was to begin with is missing, damaged, or cannot be restored here. Restore its disk alone, or use another one.',
+  },
   NODE_LOST: {
     status: 'ERROR',
     errorType: 'NODE_LOST',

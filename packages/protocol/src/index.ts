@@ -1,5 +1,6 @@
 /** Everything that crosses a wire, and the pure checks of how it is written. Other packages import from here; no other logic lives in this package. */
 export * from './account.js';
+export * from './checkpoint.js';
 export * from './egress.js';
 export * from './egress-entries.js';
 export * from './endings.js';

@@ -11,8 +11,14 @@
  * | GET /v1/sandboxes | | `{sandboxes: SandboxReport[]}` |
  * | GET /v1/reports | | NDJSON, never ends: all sandboxes, then `{"synced":true}`, then one line for each change and `{"keepalive":true}` every 10 s |
  * | POST /v1/sandboxes/{id}/pause?generation=N | | {@link SandboxReport} once its machine is saved and gone; 409 when it does not run, 507 for want of room: it runs on then |
- * | POST /v1/sandboxes/{id}/resume | {@link NodeResume} | 202 {@link SandboxReport}: it gets a new machine; the same generation again is answered alike; 409 when it is not paused |
+ * | POST /v1/sandboxes/{id}/resume | {@link NodeResume} | 202 {@link SandboxReport}: it gets a new machine; the same generation again is answered alike; 409 when it is not paused, nor running with a checkpoint to go back to: nothing has changed then |
  * | POST /v1/sandboxes/{id}/fork | {@link NodeFork} | 202 `{reports: SandboxReport[]}`: the copies are saved and start; 409 when it does not run, 507 for want of room: there is no copy then |
+ * | POST /v1/sandboxes/{id}/checkpoints | {@link NodeCheckpointOrder} | {@link NodeCheckpoint} once the instant is taken and the sandbox runs on; the same id again is answered alike; 409 when it does not run, 507 for want of room: there is none then |
+ * | GET /v1/checkpoints | | `{checkpoints: NodeCheckpoint[]}` |
+ * | GET /v1/checkpoints/{cid} | | {@link NodeCheckpoint}; 404 |
+ * | POST /v1/checkpoints/{cid}/settle | | {@link NodeCheckpoint} once it is on the disk for good, with checksums; at once when it is |
+ * | POST /v1/checkpoints/{cid}/check?memory=1 | | {@link NodeCheckpoint} when it can be restored; 409 with the reason when not |
+ * | DELETE /v1/checkpoints/{cid} | | `{}`, also of one that is not here; files go with their last reader |
  * | POST /v1/sandboxes/{id}/acknowledge?generation=N | | `{}`: an end has been recorded, the node may forget it |
  * | GET /v1/sandboxes/{id}/logs | | `{logs: string}` of the start command, newest 1 MiB |
  * | POST /v1/sandboxes/{id}/read-file | `{path, offset?, length?}` | `{found: boolean, contentBase64?: string, size?: number}` |
@@ -26,6 +32,7 @@
  * | /gw/{user_ns}/{id}/… | the gateway's public routes | see `gateway.ts` |
  * | GET /healthz, GET /metrics | | |
  */
+import type { CheckpointConsistency } from './checkpoint.js';
 import type { EgressPolicy } from './egress.js';
 import type { GuestView } from './guest-api.js';
 import type { RegistryAuth } from './image.js';
@@ -48,6 +55,19 @@ export interface NodeInfo {
   /** Our other processes on this node. */
   processes: { pid: number; role: string }[];
   machines: { id: string; pid: number }[];
+  /** What saved machines take of the disk. Absent: an earlier version. */
+  snapshots?: SnapshotUse[];
+}
+
+/** What is kept of saved machines for one who needs it: a sandbox, by its id, or what its name says. */
+export interface SnapshotUse {
+  holder: string;
+  /** Below its disk. */
+  layers: number;
+  /** Go with it. */
+  ownBytes: number;
+  /** Others need them too. Blocks that files share by reflink count in each. */
+  sharedBytes: number;
 }
 
 /** Everything a node needs to run a sandbox. Sent once for each generation. */
@@ -81,12 +101,51 @@ export interface NodeSandboxSpec {
   registryAuth?: RegistryAuth;
   /** Default view: made before the sandbox runs, and the view of every exec that names none. */
   view?: GuestView;
+  /** It begins with this checkpoint, not with its image. */
+  checkpoint?: NodeCheckpointUse;
 }
 
-/** Gives a paused sandbox a machine again. */
+/** What of a checkpoint is restored. */
+export interface NodeCheckpointUse {
+  id: string;
+  /** Memory, devices and disk; else the disk alone, and the machine boots. */
+  memory: boolean;
+}
+
+/** Makes a checkpoint of a running sandbox, which goes on. */
+export interface NodeCheckpointOrder {
+  /** Of the sandbox. */
+  generation: number;
+  checkpointId: string;
+  memory: boolean;
+}
+
+/** A checkpoint on a node. */
+export interface NodeCheckpoint {
+  id: string;
+  sandboxId: string;
+  memory: boolean;
+  consistency: CheckpointConsistency;
+  /** Why file systems were not frozen, where `consistency` is `crash` and the guest was asked. */
+  note?: string;
+  /** On the disk for good, with checksums. */
+  durable: boolean;
+  /** Size of the block device. */
+  diskBytes: number;
+  /** Bytes that nobody else needs, and those that others need as well. */
+  ownBytes: number;
+  sharedBytes: number;
+  /** Its memory goes on only where this is the node's own: QEMU, accelerator, processor, device model. */
+  memoryFingerprint?: string;
+  createdAtUnixMs: number;
+}
+
+/** Gives a paused sandbox a machine again; with a checkpoint also a running one, whose machine ends before. */
 export interface NodeResume {
   /** Higher than the one that was paused: that is never to have a machine again. */
   generation: number;
+  /** It goes on from there, not from where it is. */
+  checkpoint?: NodeCheckpointUse;
 }
 
 /** Makes copies of a running sandbox, which goes on. */
@@ -118,7 +177,8 @@ export type EndReason =
   | 'REBOOT_LOOP'
   | 'AGENT_KILLED'
   | 'CAPACITY'
-  | 'NODE_LOST';
+  | 'NODE_LOST'
+  | 'CHECKPOINT_INVALID';
 
 /** A fact about one sandbox on a node. */
 export interface SandboxReport {

@@ -3,6 +3,7 @@
  * a test fails when they differ (`write-openapi.ts` renews it). Served at `/sandbox/openapi.json`.
  */
 import * as account from './account.js';
+import * as checkpoint from './checkpoint.js';
 import { ErrorBody, errorTable } from './errors.js';
 import * as image from './image.js';
 import { apiBase, type Route, routeList } from './routes.js';
@@ -50,7 +51,7 @@ export function openApiText(version: string): string {
 /** Every exported schema, by identity, under its export's name. */
 function componentNames(): Map<TSchema, string> {
   const names = new Map<TSchema, string>();
-  for (const module of [sandbox, batch, account, image, system, { ErrorBody, View }])
+  for (const module of [sandbox, batch, checkpoint, account, image, system, { ErrorBody, View }])
     for (const [name, value] of Object.entries(module))
       if (typeof value === 'object' && value !== null && 'type' in value) names.set(value as TSchema, name);
   return names;

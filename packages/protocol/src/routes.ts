@@ -3,6 +3,7 @@
  * OpenAPI document is made from it. A route that is not here does not exist.
  */
 import * as account from './account.js';
+import * as checkpoint from './checkpoint.js';
 import type { ErrorCode } from './errors.js';
 import * as image from './image.js';
 import * as sandbox from './sandbox.js';
@@ -55,7 +56,7 @@ export const routes = {
     bodyLimitBytes: 4 * mib,
     status: 201,
     answer: sandbox.Sandbox,
-    errors: ['IDEMPOTENCY_MISMATCH', 'NOT_IMPLEMENTED', 'NOT_FOUND'],
+    errors: ['IDEMPOTENCY_MISMATCH', 'NOT_IMPLEMENTED', 'NOT_FOUND', 'CONFLICT'],
   },
   listSandboxes: {
     method: 'GET',
@@ -137,6 +138,80 @@ export const routes = {
     status: 201,
     answer: sandbox.ForkedSandboxes,
     errors: [...one, 'CONFLICT', 'IDEMPOTENCY_MISMATCH', 'NODE_UNAVAILABLE', 'NODE_ERROR'],
+    addition: true,
+  },
+  createCheckpoint: {
+    method: 'POST',
+    path: '/sandbox/{sandbox_id}/checkpoints',
+    summary: 'Save a running sandbox, which goes on; answered when the instant is taken',
+    access: 'key',
+    body: checkpoint.CreateCheckpoint,
+    bodyOptional: true,
+    status: 201,
+    answer: checkpoint.Checkpoint,
+    errors: [...one, 'CONFLICT', 'NODE_UNAVAILABLE', 'NODE_ERROR'],
+  },
+  listCheckpoints: {
+    method: 'GET',
+    path: '/sandbox/{sandbox_id}/checkpoints',
+    summary: 'Checkpoints of a sandbox, oldest first; also of one that is gone',
+    access: 'key',
+    query: checkpoint.ListCheckpointsQuery,
+    answer: checkpoint.CheckpointList,
+    errors: one,
+  },
+  deleteSandboxCheckpoints: {
+    method: 'DELETE',
+    path: '/sandbox/{sandbox_id}/checkpoints',
+    summary: 'Delete all checkpoints of a sandbox',
+    access: 'key',
+    answer: checkpoint.DeletedCheckpoints,
+    errors: one,
+  },
+  listAllCheckpoints: {
+    method: 'GET',
+    path: '/sandbox/checkpoints',
+    summary: 'Checkpoints of all sandboxes, oldest first',
+    access: 'key',
+    query: checkpoint.ListAllCheckpointsQuery,
+    answer: checkpoint.CheckpointList,
+    errors: [],
+    addition: true,
+  },
+  getCheckpoint: {
+    method: 'GET',
+    path: '/sandbox/checkpoints/{checkpoint_id}',
+    summary: 'One checkpoint',
+    access: 'key',
+    query: checkpoint.WaitCheckpointQuery,
+    answer: checkpoint.Checkpoint,
+    errors: ['NOT_FOUND'],
+  },
+  deleteCheckpoint: {
+    method: 'DELETE',
+    path: '/sandbox/checkpoints/{checkpoint_id}',
+    summary: 'Delete a checkpoint; what was made from it lives on',
+    access: 'key',
+    answer: sandbox.Done,
+    errors: ['NOT_FOUND', 'CONFLICT'],
+  },
+  batchGetCheckpoints: {
+    method: 'POST',
+    path: '/sandbox/checkpoints:batchGet',
+    summary: 'Up to 100 checkpoints',
+    access: 'key',
+    body: checkpoint.BatchCheckpointsRequest,
+    answer: checkpoint.BatchCheckpoints,
+    errors: [],
+  },
+  rollbackSandbox: {
+    method: 'POST',
+    path: '/sandbox/{sandbox_id}/rollback',
+    summary: 'Put a sandbox back to a checkpoint of it; what it did since is gone',
+    access: 'key',
+    body: checkpoint.RollbackSandbox,
+    answer: sandbox.Sandbox,
+    errors: [...one, 'NOT_FOUND', 'CONFLICT', 'NODE_UNAVAILABLE', 'NODE_ERROR'],
     addition: true,
   },
   getLogs: {

@@ -46,8 +46,19 @@ const Labels = Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { maxIt
 export const CreateSandbox = Type.Object({
   name: Type.String({ minLength: 1, maxLength: 100 }),
   docker_image: Type.Optional(Type.String({ minLength: 1, maxLength: 512 })),
-  checkpoint_id: Type.Optional(Type.String({ minLength: 1, maxLength: 64 })),
-  restore_memory: Type.Optional(Type.Boolean()),
+  checkpoint_id: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 64,
+      description:
+        'In place of docker_image and disk_size_gb: begin with what a checkpoint holds. Environment, secrets, view, network policy and init are its sandbox’s where the body says nothing.',
+    }),
+  ),
+  restore_memory: Type.Optional(
+    Type.Boolean({
+      description: 'Go on with the memory of the checkpoint, processes and all. Default: boot from its disk.',
+    }),
+  ),
   arch: Type.Optional(OneOf('amd64', 'arm64')),
   start_command: Type.Optional(
     Type.Union([Type.String({ minLength: 1, maxLength: 131_072 }), StartCommand], {
@@ -217,6 +228,9 @@ export const Sandbox = Type.Object({
   generation: Type.Integer({ description: 'Addition.' }),
   nodeId: Nullable(Type.String({ description: 'Addition.' })),
   imageDigest: Nullable(Type.String({ description: 'Addition.' })),
+  checkpointId: Nullable(
+    Type.String({ description: 'Addition: the checkpoint that it began with, or was last rolled back to.' }),
+  ),
   stage: Nullable(Type.String({ description: 'Addition: what a sandbox that is not running yet is doing.' })),
   queuePosition: Nullable(
     Type.Integer({ description: 'Addition: 1 is next; null when not waiting for room.' }),

@@ -7,6 +7,7 @@ import { ApiClient } from './http/api-client.js';
 import { defaultRetryPolicy } from './http/retry.js';
 import { FetchTransport, NodeTransport, type Transport } from './http/transport.js';
 import { Accounts } from './resources/accounts.js';
+import { Checkpoints } from './resources/checkpoints.js';
 import { Images } from './resources/images.js';
 import { Sandboxes } from './resources/sandboxes.js';
 import { Server } from './resources/server.js';
@@ -35,6 +36,7 @@ export const defaultUrl = 'http://127.0.0.1:7070';
 /** A client. `close()` closes its idle connections; a program may also just end. */
 export class Sandlot {
   readonly sandboxes: Sandboxes;
+  readonly checkpoints: Checkpoints;
   readonly images: Images;
   readonly accounts: Accounts;
   readonly server: Server;
@@ -60,8 +62,10 @@ export class Sandlot {
       access,
       gateway: new GatewayClient(api, access),
       sandboxes: () => this.sandboxes,
+      checkpoints: () => this.checkpoints,
     };
     this.sandboxes = new Sandboxes(context);
+    this.checkpoints = new Checkpoints(api);
     this.images = new Images(api);
     this.accounts = new Accounts(api);
     this.server = new Server(api);

@@ -84,6 +84,8 @@ export class RateLimitError extends SandlotError {}
 export class NotBuiltError extends SandlotError {}
 /** 5xx: the server failed, or cannot serve now. */
 export class ServerError extends SandlotError {}
+/** A checkpoint could not be made, or is no more. Its sandbox runs on. */
+export class CheckpointFailedError extends SandlotError {}
 /** The sandbox does not run (any more); `errorType` says why. */
 export class SandboxNotRunningError extends SandlotError {
   constructor(

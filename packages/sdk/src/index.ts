@@ -26,6 +26,7 @@ export type { SkipReport } from './files/pack-directory.js';
 export type { FileWindow, SandboxFileStat, TransferOptions, UploadResult } from './files/sandbox-files.js';
 export type { AgentAccess } from './gateway-access.js';
 export type { CallOptions } from './http/api-client.js';
+export type { CheckpointInfo, CheckpointOptions } from './resources/checkpoints.js';
 export type { ImageDetails, ImageEvent, ImageInfo, ImageProgress, RegistryAuth } from './resources/images.js';
 export type { WaitOptions } from './resources/sandbox-records.js';
 export {
@@ -35,6 +36,7 @@ export {
   type ForkOptions,
   type ForkResult,
   type ListSandboxes,
+  type RollbackOptions,
   type SandboxInfo,
   type SandboxState,
   type SandboxStatus,

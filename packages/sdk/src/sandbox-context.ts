@@ -2,6 +2,7 @@
 import type { GatewayAccess } from './gateway-access.js';
 import type { GatewayClient } from './gateway-client.js';
 import type { ApiClient } from './http/api-client.js';
+import type { Checkpoints } from './resources/checkpoints.js';
 import type { SandboxRecords } from './resources/sandbox-records.js';
 
 /** The parts of a client behind a handle. */
@@ -10,4 +11,5 @@ export interface SandboxContext {
   access: GatewayAccess;
   gateway: GatewayClient;
   sandboxes(): SandboxRecords;
+  checkpoints(): Checkpoints;
 }

@@ -8,8 +8,9 @@ import { SandboxCommands } from './exec/sandbox-commands.js';
 import { SandboxFiles } from './files/sandbox-files.js';
 import { type AgentAccess, gatewayBaseUrl } from './gateway-access.js';
 import type { CallOptions } from './http/api-client.js';
+import type { CheckpointInfo, CheckpointOptions } from './resources/checkpoints.js';
 import type { WaitOptions } from './resources/sandbox-records.js';
-import type { ForkOptions, SandboxInfo } from './resources/sandbox-types.js';
+import type { ForkOptions, RollbackOptions, SandboxInfo } from './resources/sandbox-types.js';
 import type { SandboxContext } from './sandbox-context.js';
 
 /** One sandbox. Holds nothing open; there is nothing to close. */
@@ -117,6 +118,24 @@ export class Sandbox {
   /** Lets it go on after a pause. */
   async resume(options: CallOptions = {}): Promise<SandboxInfo> {
     this.#info = await this.context.sandboxes().resume(this.id, options);
+    return this.#info;
+  }
+
+  /**
+   * Saves it, and it goes on; resolves when the checkpoint can be restored. What happens after the call is not in it.
+   * @throws CheckpointFailedError when it could not be saved
+   */
+  checkpoint(checkpoint: CheckpointOptions = {}, options: CallOptions = {}): Promise<CheckpointInfo> {
+    return this.context.checkpoints().create(this.id, checkpoint, options);
+  }
+
+  /** Puts it back to a checkpoint of it; resolves when it runs. What it did since is gone, and its commands of now end. */
+  async rollback(
+    checkpointId: string,
+    how: RollbackOptions = {},
+    options: CallOptions = {},
+  ): Promise<SandboxInfo> {
+    this.#info = await this.context.sandboxes().rollback(this.id, checkpointId, how, options);
     return this.#info;
   }
 

@@ -7,6 +7,7 @@ it('exports exactly these values', () => {
     'AbortedError',
     'AgentSandbox',
     'AuthenticationError',
+    'CheckpointFailedError',
     'ConflictError',
     'ConnectionError',
     'DeadlineError',

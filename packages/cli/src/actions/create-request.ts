@@ -22,13 +22,13 @@ export interface ShapeOptions {
 
 /** The request, without a start command. */
 export function createRequest(
-  image: string,
+  image: string | undefined,
   options: ShapeOptions,
   env: Record<string, string | undefined>,
 ): CreateSandbox {
-  if (image.trim() === '') {
+  if (image?.trim() === '') {
     throw new CliError('an image name is missing', {
-      hint: 'Name one, such as python:3.11-slim; `sandlot image ls` shows those that are here.',
+      hint: 'Name one, such as python:3.11-slim, or a --checkpoint; `sandlot image ls` shows images that are here.',
       exitCode: exitCodes.usage,
     });
   }

@@ -13,17 +13,26 @@ export interface CreateOptions extends ShapeOptions, ViewOptions, OutputOptions 
   startCommand?: string;
   entrypoint?: boolean;
   init?: boolean;
+  checkpoint?: string;
+  restoreMemory?: boolean;
   wait: boolean;
 }
 
 /** The action. */
 export async function run(
   context: CliContext,
-  [image, command]: [string, string[]],
+  [first, rest]: [string | undefined, string[]],
   options: CreateOptions,
 ): Promise<number> {
   const client = await context.client();
+  // Without an image every word belongs to the command.
+  const { checkpoint } = options;
+  const isFromImage = checkpoint === undefined;
+  const image = isFromImage ? (first ?? '') : undefined;
+  const command = isFromImage || first === undefined ? rest : [first, ...rest];
   const create = createRequest(image, options, context.env);
+  if (!isFromImage) create.checkpoint = await client.checkpoints.resolveId(checkpoint);
+  if (options.restoreMemory) create.restoreMemory = true;
   create.view = await viewOf(options);
   for (const text of roundedTimes(options)) context.out.note(text);
   const given = [command.length > 0, options.startCommand !== undefined, options.entrypoint === true];
@@ -38,7 +47,7 @@ export async function run(
   else if (options.entrypoint) create.startCommand = { entrypoint: true };
   if (options.init) create.init = true;
 
-  await pullWithLogin(context, client, image, options.wait);
+  if (image !== undefined) await pullWithLogin(context, client, image, options.wait);
   const sandbox = await client.sandboxes.create(create);
   let info = sandbox.info;
   if (options.wait) {

@@ -6,9 +6,14 @@ import { type Binder, collect, numberAbove, outputOption } from './binder.js';
 export function addSandboxCommands(parent: Command, binder: Binder): void {
   const create = parent
     .command('create')
-    .description('create a sandbox from an image; prints its id on the last line')
-    .argument('<image>', 'image reference, such as python:3.11-slim')
+    .description('create a sandbox from an image or a checkpoint; prints its id on the last line')
+    .usage(
+      '[options] IMAGE [-- COMMAND…]\n       sandlot create [options] --checkpoint CHECKPOINT [-- COMMAND…]',
+    )
+    .argument('[image]', 'image reference, such as python:3.11-slim')
     .argument('[command...]', 'start command, after --; it runs beside whatever `run` starts')
+    .option('--checkpoint <id>', 'begin with the disk of this checkpoint, in place of an image')
+    .option('--restore-memory', 'go on with its memory too, processes and all')
     .option('--start-command <line>', 'start command as a line for /bin/sh')
     .option('--entrypoint', "start the image's own ENTRYPOINT and CMD")
     .option('--init', "the image's own init (systemd, say) becomes process 1")

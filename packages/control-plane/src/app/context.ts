@@ -4,6 +4,7 @@ import type { Actor } from '../domain/access.js';
 import type { Fleet } from '../nodes/fleet.js';
 import type { Store } from '../store/store.js';
 import type { ChangeHub } from './change-hub.js';
+import type { CheckpointWork } from './checkpoint-work.js';
 import type { Dispatcher } from './dispatch.js';
 import type { GatewayTokens } from './gateway-tokens.js';
 import type { Lifecycle } from './lifecycle.js';
@@ -17,6 +18,7 @@ export interface AppContext {
   dispatcher: Dispatcher;
   lifecycle: Lifecycle;
   resumes: Resumes;
+  checkpoints: CheckpointWork;
   tokens: GatewayTokens;
   log: Logger;
   /** Milliseconds since 1970. */

@@ -14,6 +14,7 @@ import { findSandbox, insertSandbox } from '../store/sandboxes.js';
 import { requireTeam } from './accounts.js';
 import { AppError, invalidRequest } from './app-error.js';
 import type { AppContext, Caller } from './context.js';
+import { beginning, completeBody, findOrigin } from './create-from-checkpoint.js';
 import { newId } from './ids.js';
 import { presentSandbox } from './present-sandbox.js';
 import { isSettled } from './read-sandbox.js';
@@ -28,6 +29,9 @@ const holdMs = 400;
 
 const fieldOf = { vcpus: 'cpu_cores', memoryMiB: 'memory_gb', diskGiB: 'disk_size_gb' } as const;
 
+/** A valid create, and where its sandbox begins. */
+type Beginning = ValidCreate & ReturnType<typeof beginning>;
+
 /** Creates a sandbox, or answers the one that the same idempotency key has made. */
 export async function createSandbox(
   app: AppContext,
@@ -35,17 +39,23 @@ export async function createSandbox(
   given: CreateSandbox,
   waitSeconds: number | undefined,
 ): Promise<Sandbox> {
-  const valid = validateCreate(given);
   const { actor } = caller;
   const body =
     given.team_id === undefined
       ? given
       : { ...given, team_id: (await requireTeam(app.store.db, actor, given.team_id)).id };
+  if (body.checkpoint_id !== undefined) {
+    // The checkpoint may be gone by now, and what was made from it lives on.
+    const known = await findRepeated(app.store.db, actor.userId, body);
+    if (known !== undefined) return answer(app, caller, known, waitSeconds);
+  }
+  const origin = await findOrigin(app, caller, body);
+  const valid = validateCreate(completeBody(body, origin));
   const shape = effectiveShape(valid.request.cpuCores, valid.request.memoryGb, valid.request.diskGb);
   const { id, fresh } = await app.store.transaction(async (db) => {
     const repeated = await findRepeated(db, actor.userId, body);
     if (repeated !== undefined) return { id: repeated, fresh: false };
-    const record = await addRecord(app, db, caller, body, valid, shape);
+    const record = await addRecord(app, db, caller, body, { ...valid, ...beginning(origin) }, shape);
     return { id: record.id, fresh: true };
   });
   if (fresh)
@@ -71,7 +81,7 @@ async function addRecord(
   db: Db,
   caller: Caller,
   body: CreateSandbox,
-  valid: ValidCreate,
+  valid: Beginning,
   shape: Shape,
 ): Promise<SandboxRecord> {
   const admission = await app.dispatcher.admit(db, newRecord(caller, body, valid, shape, app.now()));
@@ -104,7 +114,7 @@ function tooLarge(
 function newRecord(
   { actor }: Caller,
   body: CreateSandbox,
-  { request, labels, egress }: ValidCreate,
+  { request, labels, egress, secrets: _, ...begins }: Beginning,
   shape: Shape,
   now: number,
 ): SandboxRecord {
@@ -118,6 +128,7 @@ function newRecord(
     imageDigest: null,
     exitCode: null,
     egress,
+    ...begins,
     ...nothingYet(now),
   };
 }

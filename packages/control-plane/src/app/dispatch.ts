@@ -8,7 +8,7 @@ import type { SandboxRecord } from '../domain/record.js';
 import { requestStop } from '../domain/transition.js';
 import type { Fleet } from '../nodes/fleet.js';
 import { fieldsBeyondOffer, largestOffers, type NodeSnapshot, place, type Room } from '../scheduler/place.js';
-import { planQueue } from '../scheduler/queue.js';
+import { nodesFor, planQueue } from '../scheduler/queue.js';
 import type { Db } from '../store/database.js';
 import { findNodes } from '../store/nodes.js';
 import { insertReservation, sumReservations } from '../store/reservations.js';
@@ -58,7 +58,7 @@ export class Dispatcher {
     db: Db,
     record: SandboxRecord,
   ): Promise<{ record: SandboxRecord } | { beyond: (keyof Room)[]; largest: Room }> {
-    const nodes = await this.snapshot(db);
+    const nodes = nodesFor(record, await this.snapshot(db));
     const beyond = fieldsBeyondOffer(record.shape, nodes);
     if (beyond.length > 0) return { beyond, largest: largestOffers(nodes) };
     if (await isAnyQueued(db)) return { record };

@@ -121,8 +121,9 @@ function keyOf(key: string, index: number): string {
 /** As its source was asked for, but for what the fork says otherwise. */
 function newCopy({ actor }: Caller, source: SandboxRecord, body: ForkSandbox, now: number): SandboxRecord {
   const { request } = source;
+  const { beginsWith: _, rollback: __, ...rest } = source;
   return {
-    ...source,
+    ...rest,
     id: newId(),
     forkOf: source.id,
     ownerId: actor.userId,

@@ -154,18 +154,42 @@ export class Lifecycle {
   async #resume(id: string, requestId?: string): Promise<void> {
     const record = await findSandbox(this.store.db, id);
     if (record?.state !== 'resuming' || record.nodeId === null) return;
-    const { nodeId, generation } = record;
+    const { nodeId, generation, rollback } = record;
+    const checkpoint = rollback ? { id: rollback.id, memory: rollback.memory } : undefined;
+    const order = { generation, ...(checkpoint ? { checkpoint } : {}) };
     try {
-      await this.sink(nodeId, await this.fleet.client(nodeId, requestId).resume(id, { generation }));
+      await this.sink(nodeId, await this.fleet.client(nodeId, requestId).resume(id, order));
     } catch (error) {
       const log = this.log.child({ sandboxId: id, nodeId });
       if (error instanceof NodeRefusedError && error.status < 500) {
         log.warn({ err: error }, 'the node refused to resume the sandbox');
         const message = `Its node refused to resume it: ${error.message}`;
-        await this.store.change(id, (current) =>
-          current.state === 'resuming' ? transition(current, 'paused', this.now(), { message }) : undefined,
-        );
+        await this.store.change(id, (current) => this.#notResumed(current, message));
+        await this.#learnEnd(nodeId, id);
       } else log.warn({ err: error }, 'the sandbox could not be resumed yet; it will be tried again');
+    }
+  }
+
+  /** Nothing has changed on its node. */
+  #notResumed(record: SandboxRecord, message: string): SandboxRecord | undefined {
+    const { state, rollback, generation } = record;
+    if (state !== 'resuming') return undefined;
+    // What is reported from there, an end before all, is of the generation before.
+    const before = { generation: generation - 1, rollback: null, acceptedAt: this.now(), message };
+    if (!rollback) return transition(record, 'paused', this.now(), before);
+    const { checkpointId: _, tip: __, ...rest } = record;
+    const restored = { ...rest, ...rollback.was };
+    return transition(restored, rollback.from === 'running' ? 'ran' : 'paused', this.now(), before);
+  }
+
+  /** It may have ended there, and said so while a higher generation was awaited. */
+  async #learnEnd(nodeId: string, id: string): Promise<void> {
+    try {
+      const reports = await this.fleet.client(nodeId).list();
+      const report = reports.find(({ sandboxId }) => sandboxId === id);
+      if (report?.state === 'stopped' || report?.state === 'failed') await this.sink(nodeId, report);
+    } catch (error) {
+      this.log.warn({ err: error, sandboxId: id, nodeId }, 'the node did not say what a sandbox is');
     }
   }
 

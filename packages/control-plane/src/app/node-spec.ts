@@ -22,6 +22,9 @@ export function nodeSpec(record: SandboxRecord, secrets: Record<string, string>)
     ...(request.init ? { init: true } : {}),
     egress: record.egress,
     ...(view === undefined ? {} : { view }),
+    ...(record.beginsWith === undefined
+      ? {}
+      : { checkpoint: { id: record.beginsWith.id, memory: record.beginsWith.memory } }),
     ...(record.deadlineAt === null ? {} : { deadlineUnixMs: record.deadlineAt }),
     ...(request.idleTimeoutMinutes === null ? {} : { idleTimeoutMs: request.idleTimeoutMinutes * 60_000 }),
     ...(request.idleAction === 'pause' ? { idleAction: 'pause' } : {}),

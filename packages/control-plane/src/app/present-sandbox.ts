@@ -79,6 +79,7 @@ function present(
     generation: record.generation,
     nodeId: record.nodeId,
     imageDigest: record.imageDigest,
+    checkpointId: record.checkpointId ?? null,
     stage: queuePosition === null ? record.stage : 'queue',
     queuePosition,
     timings: record.timings,

@@ -19,6 +19,7 @@ import { purgeBuilds } from '../store/image-builds.js';
 import { findInStates, isAnyQueued, purgeEnded } from '../store/sandboxes.js';
 import type { Store } from '../store/store.js';
 import type { Reports } from './apply-report.js';
+import type { CheckpointWork } from './checkpoint-work.js';
 import type { Dispatcher } from './dispatch.js';
 import type { Lifecycle } from './lifecycle.js';
 import type { Resumes } from './resumes.js';
@@ -30,6 +31,7 @@ export interface ReconcileParts {
   dispatcher: Dispatcher;
   lifecycle: Lifecycle;
   resumes: Resumes;
+  checkpoints: CheckpointWork;
   reports: Reports;
   log: Logger;
   now(): number;
@@ -84,6 +86,7 @@ export class Reconciler {
     for (const record of await findInStates(this.parts.store.db, states, maxRecords))
       await this.#look(record);
     await this.parts.resumes.retry();
+    await this.parts.checkpoints.reconcile(thorough);
     // Before the nodes are asked, too: one that hangs must not hold up placement by what is known.
     this.parts.dispatcher.kick();
     if (thorough || (await isAnyQueued(this.parts.store.db))) {

@@ -2,7 +2,8 @@
  * Begins resumes: one transaction raises the generation and books the room again, then the node is told. Asked by a user,
  * or by a report that a request waits for a paused sandbox. If we die after the transaction, reconcile tells the node.
  */
-import { transition } from '../domain/transition.js';
+import type { SandboxRecord } from '../domain/record.js';
+import { type Patch, transition } from '../domain/transition.js';
 import { place } from '../scheduler/place.js';
 import { updateReservation } from '../store/reservations.js';
 import { findSandbox } from '../store/sandboxes.js';
@@ -12,6 +13,25 @@ import type { Lifecycle } from './lifecycle.js';
 
 /** What became of a wish to resume. */
 export type ResumeOutcome = 'resuming' | 'no-room' | 'node-away' | 'wrong-state';
+
+/** A checkpoint that a sandbox is to go on from. */
+export interface RollbackPoint {
+  id: string;
+  memory: boolean;
+  depth: number;
+}
+
+function pointPatch(
+  { state, checkpointId, tip }: SandboxRecord,
+  { id, memory, depth }: RollbackPoint,
+): Patch {
+  const from = state === 'paused' ? 'paused' : 'running';
+  const was = {
+    ...(checkpointId === undefined ? {} : { checkpointId }),
+    ...(tip === undefined ? {} : { tip }),
+  };
+  return { rollback: { id, memory, from, was }, checkpointId: id, tip: { id, depth } };
+}
 
 /** Resumes sandboxes where there is room for them; remembers those that somebody waits for. */
 export class Resumes {
@@ -25,21 +45,35 @@ export class Resumes {
   ) {}
 
   /** Books its room again and tells its node. */
-  async resume(id: string, requestId?: string): Promise<ResumeOutcome> {
+  resume(id: string, requestId?: string): Promise<ResumeOutcome> {
+    return this.#begin(id, undefined, requestId);
+  }
+
+  /** The same with a checkpoint that it is to go on from; one that runs has its room already. */
+  rollBack(id: string, checkpoint: RollbackPoint, requestId?: string): Promise<ResumeOutcome> {
+    return this.#begin(id, checkpoint, requestId);
+  }
+
+  async #begin(id: string, point: RollbackPoint | undefined, requestId?: string): Promise<ResumeOutcome> {
     let change: Change | undefined;
     const outcome = await this.store.transaction(async (db): Promise<ResumeOutcome> => {
       const before = await findSandbox(db, id);
-      if (before?.state === 'resuming') return 'resuming';
+      if (before?.state === 'resuming') return point ? 'wrong-state' : 'resuming';
       const generation = (before?.generation ?? 0) + 1;
+      const patch = { generation, acceptedAt: null, message: null, rollback: null };
       const after =
-        before && transition(before, 'resume', this.now(), { generation, acceptedAt: null, message: null });
+        before &&
+        (point
+          ? transition(before, 'rollback', this.now(), { ...patch, ...pointPatch(before, point) })
+          : transition(before, 'resume', this.now(), patch));
       if (before === undefined || after === undefined) return 'wrong-state';
       // Its files are there and nowhere else. What it holds of the disk already is not asked for again.
       const nodes = (await this.dispatcher.snapshot(db)).filter(({ nodeId }) => nodeId === before.nodeId);
       if (!nodes.some(({ reachable }) => reachable)) return 'node-away';
-      if (place({ ...before.shape, diskGiB: 0 }, nodes).kind !== 'placed') return 'no-room';
+      const hasRoom = before.state !== 'paused';
+      if (!hasRoom && place({ ...before.shape, diskGiB: 0 }, nodes).kind !== 'placed') return 'no-room';
       await this.store.write(db, before, after);
-      await updateReservation(db, id, before.shape);
+      if (!hasRoom) await updateReservation(db, id, before.shape);
       change = { before, after };
       return 'resuming';
     });

@@ -46,8 +46,6 @@ export function validateCreate(body: CreateSandbox): ValidCreate {
 }
 
 function refuseUnbuilt(body: CreateSandbox): void {
-  if (body.checkpoint_id !== undefined) throw notImplemented('checkpoints (checkpoint_id)');
-  if (body.restore_memory !== undefined) throw notImplemented('checkpoints (restore_memory)');
   if ((body.volumes ?? []).length > 0) throw notImplemented('volumes');
   if (body.registry_credentials_id !== undefined)
     throw notImplemented('registry credentials (registry_credentials_id)');

@@ -2,7 +2,14 @@
  * The record of a sandbox as the domain sees it: what the user asked for, what was decided, and
  * the facts that its node has reported. The store reads and writes it as a whole.
  */
-import type { EgressPolicy, EndReason, StartCommand, StartStage, View } from '@sandlot/protocol';
+import type {
+  EgressPolicy,
+  EndReason,
+  NodeCheckpointUse,
+  StartCommand,
+  StartStage,
+  View,
+} from '@sandlot/protocol';
 import type { SandboxState } from './states.js';
 
 /** What the user asked for, as asked; echoed in every answer. */
@@ -73,8 +80,21 @@ export interface SandboxRecord {
   timings: Partial<Record<StartStage, number>>;
   exitCode: number | null;
   logTail: string | null;
-  /** The sandbox that it is a copy of; absent: it began from its image. */
+  /** The sandbox that it is a copy of; absent: it began from its image, or a checkpoint. */
   forkOf?: string;
+  /** The checkpoint that it begins with, and the node that has it. */
+  beginsWith?: NodeCheckpointUse & { nodeId: string };
+  /** The checkpoint that it began with, or was last put back to. */
+  checkpointId?: string;
+  /** The newest checkpoint in its past: what the next one comes after. */
+  tip?: { id: string; depth: number };
+  /** It is being put back there; `from` is what it was before, and `was` what these fields said. */
+  rollback?:
+    | (NodeCheckpointUse & {
+        from: 'running' | 'paused';
+        was: Pick<SandboxRecord, 'checkpointId' | 'tip'>;
+      })
+    | null;
   egress: EgressPolicy;
   /** Generation of the policy that is in force. */
   egressApplied: number;

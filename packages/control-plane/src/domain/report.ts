@@ -79,6 +79,7 @@ function milestones(report: SandboxReport): Patch {
     stage: null,
     imageBuildId: null,
     message: null,
+    rollback: null,
     ...(report.startedAtUnixMs === undefined ? {} : { startedAt: report.startedAtUnixMs }),
   };
 }

@@ -39,7 +39,9 @@ export type SandboxEvent =
   /** The node reports that it is saved and has no machine. */
   | 'paused'
   /** It is to get a machine of a raised generation, or its node makes one. */
-  | 'resume';
+  | 'resume'
+  /** It is to be put back to a checkpoint, by a machine of a raised generation. */
+  | 'rollback';
 
 /** What holds in a state, and what ends it. */
 export interface StateRow {
@@ -105,6 +107,7 @@ export const sandboxStates: Readonly<Record<SandboxState, StateRow>> = {
       snapshot: 'snapshotting',
       pause: 'pausing',
       paused: 'paused',
+      rollback: 'resuming',
     },
   },
   snapshotting: {
@@ -144,13 +147,20 @@ export const sandboxStates: Readonly<Record<SandboxState, StateRow>> = {
     endedBy: 'A resume, by a user or because a request waits for it; a delete; its lifetime.',
     deadlineMs: null,
     deadline: 'timeout_minutes.',
-    next: { resume: 'resuming', stop: 'stopping', stopped: 'stopped', failed: 'failed' },
+    next: {
+      resume: 'resuming',
+      rollback: 'resuming',
+      stop: 'stopping',
+      stopped: 'stopped',
+      failed: 'failed',
+    },
   },
   resuming: {
     owner: 'node',
-    truth: 'Its room is booked again; a machine of a raised generation is being made from what was saved.',
+    truth:
+      'Its room is booked; a machine of a raised generation is being made from what was saved, by a pause or by a checkpoint that it is put back to.',
     endedBy:
-      'The guest has confirmed the time; the resume failed, and nothing has run: paused again; a delete.',
+      'The guest has confirmed the time; the resume failed, and nothing has run: paused again; a rollback failed: failed; a delete.',
     deadlineMs: 20 * minute,
     deadline: 'Stopping as START_FAILED.',
     next: {

@@ -16,6 +16,7 @@ import { Metrics } from './metrics.js';
 import { type OriginOptions, PublicOrigin } from './public-origin.js';
 import { registerRoutes } from './register-routes.js';
 import { accountHandlers } from './routes/accounts.js';
+import { checkpointHandlers } from './routes/checkpoints.js';
 import { imageHandlers } from './routes/images.js';
 import { sandboxHandlers } from './routes/sandboxes.js';
 
@@ -73,6 +74,7 @@ export async function buildApiServer(options: ApiServerOptions): Promise<ApiServ
   const origin = new PublicOrigin(options, options.listenOrigin);
   const handlers: Handlers = {
     ...sandboxHandlers(app),
+    ...checkpointHandlers(app),
     ...imageHandlers(app),
     ...accountHandlers(app),
     getStatus: ({ caller }) => getStatus(app, caller, options.dataFolder),

@@ -8,6 +8,8 @@ import type {
   EgressPolicy,
   ImageDetails,
   ImageInfo,
+  NodeCheckpoint,
+  NodeCheckpointOrder,
   NodeFork,
   NodeInfo,
   NodeResume,
@@ -85,7 +87,7 @@ export class NodeClient {
     return this.transport.json({ method: 'POST', path, timeoutMs: deadlines.pause });
   }
 
-  /** Gives a paused sandbox a machine of a raised generation; how it fares is in its reports. */
+  /** Gives a paused sandbox, or with a checkpoint a running one, a machine of a raised generation; how it fares is in its reports. */
   resume(id: string, body: NodeResume): Promise<SandboxReport> {
     return this.transport.json({
       method: 'POST',
@@ -104,6 +106,49 @@ export class NodeClient {
       timeoutMs: deadlines.pause,
     });
     return answer.reports;
+  }
+
+  /** Makes a checkpoint of a running sandbox; resolves once the instant is taken. */
+  checkpoint(sandboxId: string, body: NodeCheckpointOrder): Promise<NodeCheckpoint> {
+    return this.transport.json({
+      method: 'POST',
+      path: `${sandboxPath(sandboxId)}/checkpoints`,
+      body,
+      timeoutMs: deadlines.pause,
+    });
+  }
+
+  /** Resolves once a checkpoint is on the node's disk for good. */
+  settleCheckpoint(id: string): Promise<NodeCheckpoint> {
+    const path = `${checkpointPath(id)}/settle`;
+    return this.transport.json({ method: 'POST', path, timeoutMs: deadlines.pause });
+  }
+
+  /** Resolves when a checkpoint can be restored there; `quick` does not read its files. */
+  checkCheckpoint(id: string, memory: boolean, quick: boolean): Promise<NodeCheckpoint> {
+    const path = `${checkpointPath(id)}/check?memory=${memory ? 1 : 0}${quick ? '&quick=1' : ''}`;
+    return this.transport.json({ method: 'POST', path, timeoutMs: deadlines.pause });
+  }
+
+  /** One checkpoint. */
+  getCheckpoint(id: string): Promise<NodeCheckpoint> {
+    return this.transport.json({ method: 'GET', path: checkpointPath(id), timeoutMs: deadlines.read });
+  }
+
+  /** Every checkpoint that it has. */
+  async checkpoints(): Promise<NodeCheckpoint[]> {
+    const path = '/v1/checkpoints';
+    const answer = await this.transport.json<{ checkpoints: NodeCheckpoint[] }>({
+      method: 'GET',
+      path,
+      timeoutMs: deadlines.read,
+    });
+    return answer.checkpoints;
+  }
+
+  /** Lets it forget a checkpoint, also one that it does not have. */
+  async removeCheckpoint(id: string): Promise<void> {
+    await this.transport.json({ method: 'DELETE', path: checkpointPath(id), timeoutMs: deadlines.remove });
   }
 
   /** Lets the node forget an end that is recorded here. */
@@ -211,6 +256,10 @@ export class NodeClient {
 
 function sandboxPath(id: string): string {
   return `/v1/sandboxes/${encodeURIComponent(id)}`;
+}
+
+function checkpointPath(id: string): string {
+  return `/v1/checkpoints/${encodeURIComponent(id)}`;
 }
 
 function imagePath(reference: string): string {

@@ -9,6 +9,16 @@ import { type NodeSnapshot, place } from './place.js';
 export interface Waiting {
   id: string;
   shape: Shape;
+  /** What it begins with is on this node, and nowhere else. */
+  beginsWith?: { nodeId: string };
+}
+
+/** The nodes on which it may be placed. Pure. */
+export function nodesFor<T extends { nodeId: string }>(
+  { beginsWith }: Pick<Waiting, 'beginsWith'>,
+  nodes: readonly T[],
+): readonly T[] {
+  return beginsWith ? nodes.filter(({ nodeId }) => nodeId === beginsWith.nodeId) : nodes;
 }
 
 /** What to do with the queue now. */
@@ -23,8 +33,9 @@ export interface QueuePlan {
 export function planQueue(waiting: readonly Waiting[], nodes: readonly NodeSnapshot[]): QueuePlan {
   const plan: QueuePlan = { placed: [], never: [] };
   const room = nodes.map((node) => ({ ...node, reserved: { ...node.reserved } }));
-  for (const { id, shape } of waiting) {
-    const placement = place(shape, room);
+  for (const one of waiting) {
+    const { id, shape } = one;
+    const placement = place(shape, nodesFor(one, room));
     if (placement.kind === 'wait') break;
     if (placement.kind === 'never') {
       plan.never.push({ id, why: placement.why });

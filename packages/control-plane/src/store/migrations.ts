@@ -4,6 +4,7 @@ import type { Kysely, Migration } from 'kysely';
 /** Every step, by name; names sort in the order of application. */
 export const migrations: Record<string, Migration> = {
   '0001-begin': { up: begin },
+  '0002-checkpoints': { up: createCheckpoints },
 };
 
 async function begin(db: Kysely<unknown>): Promise<void> {
@@ -79,6 +80,35 @@ async function createSandboxes(db: Kysely<unknown>): Promise<void> {
     .addColumn('created_at', 'integer', (column) => column.notNull())
     .addColumn('completed_at', 'integer')
     .execute();
+}
+
+async function createCheckpoints(db: Kysely<unknown>): Promise<void> {
+  await db.schema
+    .createTable('checkpoints')
+    .addColumn('seq', 'integer', (column) => column.primaryKey().autoIncrement())
+    .addColumn('id', 'text', (column) => column.notNull().unique())
+    // No reference: a checkpoint outlives its sandbox's record.
+    .addColumn('sandbox_id', 'text', (column) => column.notNull())
+    .addColumn('owner_id', 'text', (column) => column.notNull())
+    .addColumn('team_id', 'text')
+    .addColumn('state', 'text', (column) => column.notNull())
+    .addColumn('node_id', 'text', (column) => column.notNull())
+    .addColumn('expires_at', 'integer')
+    .addColumn('updated_at', 'integer', (column) => column.notNull())
+    .addColumn('record', 'text', (column) => column.notNull())
+    .addColumn('secrets', 'text')
+    .execute();
+  for (const [name, columns] of [
+    ['checkpoints_by_sandbox', ['sandbox_id', 'seq']],
+    ['checkpoints_by_state', ['state', 'seq']],
+    ['checkpoints_by_owner', ['owner_id']],
+    ['checkpoints_by_expiry', ['expires_at']],
+  ] as const)
+    await db.schema
+      .createIndex(name)
+      .on('checkpoints')
+      .columns([...columns])
+      .execute();
 }
 
 async function createAccounts(db: Kysely<unknown>): Promise<void> {

@@ -3,11 +3,13 @@
  * `app/`. If the process dies here, SQLite rolls back what was not committed.
  */
 import type { Kysely } from 'kysely';
+import type { CheckpointRecord } from '../domain/checkpoint.js';
 import type { SandboxRecord } from '../domain/record.js';
 import { bookedWhilePaused } from '../domain/shape.js';
 import { isEnded } from '../domain/states.js';
 import { Breather } from './breather.js';
 import { Checkpointer } from './checkpointer.js';
+import { findCheckpoint, findCheckpointSecrets, updateCheckpoint } from './checkpoints.js';
 import { type Db, openDatabase } from './database.js';
 import { type BuildOutcome, finishBuild, noteBuild } from './image-builds.js';
 import { deleteReservation, updateReservation } from './reservations.js';
@@ -105,6 +107,25 @@ export class Store {
   /** Secrets of a sandbox in clear: only for the spec that goes to its node. */
   async readSecrets(id: string): Promise<Record<string, string>> {
     const sealed = await findSecrets(this.db, id);
+    return sealed === null ? {} : (JSON.parse(this.secrets.open(sealed, id)) as Record<string, string>);
+  }
+
+  /** Changes the record of a checkpoint as {@link change} does a sandbox's; resolves with what it is then, if it changed. */
+  async changeCheckpoint(
+    id: string,
+    decide: (record: CheckpointRecord) => CheckpointRecord | undefined,
+  ): Promise<CheckpointRecord | undefined> {
+    return this.transaction(async (db) => {
+      const before = await findCheckpoint(db, id);
+      const after = before && decide(before);
+      if (after !== undefined) await updateCheckpoint(db, after);
+      return after;
+    });
+  }
+
+  /** Secrets that a checkpoint has of its sandbox, in clear: only for a sandbox that begins with it. */
+  async readCheckpointSecrets(id: string): Promise<Record<string, string>> {
+    const sealed = await findCheckpointSecrets(this.db, id);
     return sealed === null ? {} : (JSON.parse(this.secrets.open(sealed, id)) as Record<string, string>);
   }
 

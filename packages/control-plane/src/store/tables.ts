@@ -58,6 +58,23 @@ export interface ImageBuildRow {
   completed_at: number | null;
 }
 
+/** A checkpoint. `record` holds the {@link CheckpointRecord} as JSON; the other columns are what is searched by. */
+export interface CheckpointRow {
+  /** Order of creation; lists go by it. */
+  seq: Generated<number>;
+  id: string;
+  sandbox_id: string;
+  owner_id: string;
+  team_id: string | null;
+  state: string;
+  node_id: string;
+  expires_at: number | null;
+  updated_at: number;
+  record: string;
+  /** Encrypted secrets of its sandbox, base64; null: none. */
+  secrets: string | null;
+}
+
 /** A user. */
 export interface UserRow {
   id: string;
@@ -103,6 +120,7 @@ export interface Tables {
   idempotency: IdempotencyRow;
   nodes: NodeRow;
   image_builds: ImageBuildRow;
+  checkpoints: CheckpointRow;
   users: UserRow;
   teams: TeamRow;
   team_members: MemberRow;

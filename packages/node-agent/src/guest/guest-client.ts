@@ -99,6 +99,16 @@ export class GuestClient {
     return this.#json('POST', '/fixups', fixups, signal);
   }
 
+  /** Brings its files to its disk and holds its root file system still, a minute at most. */
+  freeze(): Promise<void> {
+    return this.#json('POST', '/freeze');
+  }
+
+  /** Lets it go on; harmless when it does. */
+  thaw(): Promise<void> {
+    return this.#json('POST', '/thaw');
+  }
+
   startCommand(spec: ExecStart): Promise<{ pid: number }> {
     return this.#json('POST', '/start-command', spec);
   }

@@ -6,6 +6,7 @@ import { GuestUnreachableError } from '../guest/channel.js';
 import { GuestCallError } from '../guest/guest-client.js';
 import { NetworkError } from '../network/network.js';
 import { SandboxConflictError } from '../sandbox/conflict.js';
+import { DamagedFileError } from '../snapshots/checksums.js';
 
 const statusOfImageError: Partial<Record<ImageErrorCode, number>> = {
   'invalid-reference': 422,
@@ -23,6 +24,7 @@ export function failureOf(error: unknown): { status: number; body: { code: strin
   if (error instanceof ImageError) {
     return { status: statusOfImageError[error.code] ?? 422, body: { code: error.code, message } };
   }
+  if (error instanceof DamagedFileError) return { status: 409, body: { code: 'damaged', message } };
   if (error instanceof SandboxConflictError) return { status: 409, body: { code: 'conflict', message } };
   if (error instanceof GuestCallError) return { status: error.status, body: { code: error.code, message } };
   if (error instanceof GuestUnreachableError)

@@ -2,6 +2,7 @@
 import type { ImageStore } from '@sandlot/images';
 import type { NodeInfo } from '@sandlot/protocol';
 import type { Logger } from 'pino';
+import type { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import type { Gateway } from '../gateway/gateway.js';
 import type { NodeMetrics } from '../metrics.js';
 import type { Sandboxes } from '../sandbox/sandboxes.js';
@@ -9,6 +10,7 @@ import type { Sandboxes } from '../sandbox/sandboxes.js';
 /** What the routes use. */
 export interface ServerParts {
   sandboxes: Sandboxes;
+  checkpoints: CheckpointStore;
   images: ImageStore;
   gateway: Gateway;
   metrics: NodeMetrics;

@@ -6,6 +6,7 @@ import http, { type IncomingMessage, type Server, type ServerResponse } from 'no
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { failureOf } from './failures.js';
+import { checkpointRoutes } from './routes/checkpoints.js';
 import { imageRoutes } from './routes/images.js';
 import { nodeRoutes } from './routes/node.js';
 import { reportRoutes } from './routes/reports.js';
@@ -61,6 +62,7 @@ export function createNodeServer(parts: ServerParts): Server {
   });
   nodeRoutes(app, parts);
   sandboxRoutes(app, parts);
+  checkpointRoutes(app, parts);
   reportRoutes(app, parts);
   imageRoutes(app, parts);
   void app.ready();

@@ -1,11 +1,11 @@
 /**
- * From a template to a machine that runs a sandbox: restore, mount, ready. The end of every start (`start-steps.ts`),
- * and all there is to a reboot, which begins with the disk that the machine before has left (`sandbox.ts`).
+ * From a template to a machine that runs a sandbox: restore, mount, ready. The end of every start (`start-steps.ts`) and of a
+ * rollback to a disk (`rollback.ts`), and all there is to a reboot, which begins with the disk that the machine before has left (`sandbox.ts`).
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import type { ExecStart, GuestInit, NodeSandboxSpec } from '@sandlot/protocol';
-import { type Machine, snapshotPaths, type Template } from '@sandlot/vmm';
+import type { Machine, Template } from '@sandlot/vmm';
 import { GuestCallError, GuestClient } from '../guest/guest-client.js';
 import { guestAddresses, type SandboxNetwork } from '../network/network.js';
 import { firstPrograms } from './init-program.js';
@@ -25,8 +25,10 @@ export interface BootOrder {
   network: SandboxNetwork;
   /** What a new disk begins with. */
   head?: Uint8Array;
-  /** The guest asked for it: disk and network are those of the machine before. */
+  /** The sandbox was somebody before: who it is stands on its disk. */
   rebooted: boolean;
+  /** Its own disk is that of the machine before. */
+  diskKept: boolean;
   /** Snapshots whose disks lie below the machine's own. */
   layers: readonly string[];
   /** Must be done before anything of the user's runs. */
@@ -69,7 +71,7 @@ export async function bootMachine(
 }
 
 async function restore(
-  { spec, facts, template, network, head, rebooted, layers }: BootOrder,
+  { spec, facts, template, network, head, diskKept, layers }: BootOrder,
   parts: StartParts,
   progress: StartProgress,
   undo: UndoStack,
@@ -85,9 +87,9 @@ async function restore(
       from: template,
       disk: {
         backingPath: facts.rootfsPath,
-        frozen: layers.map((id) => snapshotPaths(parts.snapshots.folderOf(id)).disk),
+        frozen: layers.map((id) => parts.snapshots.diskOf(id)),
         sizeBytes: facts.diskBytes,
-        ...(rebooted ? { kept: true } : head ? { head } : {}),
+        ...(diskKept ? { kept: true } : head ? { head } : {}),
       },
       network: network.machine,
       ...(runAs ? { runAs } : {}),

@@ -1,15 +1,31 @@
-/** What the copies of a sandbox begin with: their records, each the source's but for who they are. Used by `sandboxes.ts`. */
+/**
+ * What copies of a sandbox begin with: their records, each the source's but for who they are. Used by `sandboxes.ts`, for forks and for
+ * creates from a checkpoint; a rollback goes to such a point as well.
+ */
 import type { NodeSandboxSpec } from '@sandlot/protocol';
-import type { SandboxRecord } from './record.js';
+import type { RestorePoint, SandboxRecord } from './record.js';
 
-/** The record of one copy, as of the snapshot. Pure. */
-export function recordOfCopy(
-  source: SandboxRecord,
-  snapshotId: string,
-  spec: NodeSandboxSpec,
-): SandboxRecord {
-  const { boot, layers = [], shell, startCommandRuns, sessionsElsewhere, report } = source;
+/** Where a sandbox is, as of a snapshot of it that is a layer of its disk by now. Pure. Throws for one that has never run. */
+export function pointOf(source: SandboxRecord, memory: string | undefined): RestorePoint {
+  const { boot, layers = [], shell, startCommandRuns, sessionsElsewhere, report, spec } = source;
   const { imageDigest, exitCode } = report;
+  if (!boot) throw new Error(`${spec.sandboxId} has never run, and there is nothing to go on from`);
+  return {
+    sandboxId: spec.sandboxId,
+    ...(memory === undefined ? {} : { memory }),
+    layers: [...layers],
+    boot,
+    ...(imageDigest === undefined ? {} : { imageDigest }),
+    ...(shell === undefined ? {} : { shell }),
+    ...(startCommandRuns ? { startCommandRuns } : {}),
+    ...(sessionsElsewhere ? { sessionsElsewhere: [...sessionsElsewhere] } : {}),
+    ...(exitCode === undefined ? {} : { exitCode }),
+  };
+}
+
+/** The record of one copy. Pure. */
+export function recordOfCopy(point: RestorePoint, spec: NodeSandboxSpec): SandboxRecord {
+  const { imageDigest } = point;
   return {
     form: 1,
     spec,
@@ -19,12 +35,23 @@ export function recordOfCopy(
       state: 'pending',
       timings: {},
       ...(imageDigest === undefined ? {} : { imageDigest }),
-      ...(exitCode === undefined ? {} : { exitCode }),
+      ...(point.memory === undefined || point.exitCode === undefined ? {} : { exitCode: point.exitCode }),
     },
-    copy: true,
-    memory: snapshotId,
-    layers: [...layers],
-    ...(boot ? { boot } : {}),
+    ...(point.memory === undefined ? { copyOfDisk: true } : { copy: true }),
+    ...stateOf(point),
+  };
+}
+
+/** What of a record the point says. Pure. */
+export function stateOf(
+  point: RestorePoint,
+): Pick<SandboxRecord, 'memory' | 'layers' | 'boot' | 'shell' | 'startCommandRuns' | 'sessionsElsewhere'> {
+  const { memory, layers, boot, shell, startCommandRuns, sessionsElsewhere } = point;
+  const disk = { layers: [...layers], boot };
+  if (memory === undefined) return disk;
+  return {
+    memory,
+    ...disk,
     ...(shell === undefined ? {} : { shell }),
     ...(startCommandRuns ? { startCommandRuns } : {}),
     ...(sessionsElsewhere ? { sessionsElsewhere: [...sessionsElsewhere] } : {}),

@@ -1,8 +1,9 @@
 /** From how a machine or a start ended to what the user is told. Pure. Used by `sandbox.ts`. */
 import { ImageError } from '@sandlot/images';
 import type { EndReason, NodeSandboxSpec } from '@sandlot/protocol';
-import { type MachineEnd, MachineEndedError } from '@sandlot/vmm';
+import { type MachineEnd, MachineEndedError, VmmError } from '@sandlot/vmm';
 import { GuestCallError } from '../guest/guest-client.js';
+import { DamagedFileError } from '../snapshots/checksums.js';
 import { ViewRefusedError } from './view-refused.js';
 
 /** A reason and its sentence. */
@@ -71,6 +72,11 @@ export function causeOfStartError(error: unknown, image: string): EndCause {
       message: `The image ${image} cannot be started with an init of its own: ${error.message}. Use an image that has one (Debian: package systemd-sysv), or create the sandbox without init.`,
     };
   const message = error instanceof Error ? error.message : String(error);
+  if (error instanceof DamagedFileError || (error instanceof VmmError && error.code === 'bad-snapshot'))
+    return {
+      reason: 'CHECKPOINT_INVALID',
+      message: `The checkpoint cannot be restored: ${message}. Use another one.`,
+    };
   if (error instanceof ViewRefusedError) return { reason: 'VIEW_INVALID', message };
   if (!(error instanceof ImageError))
     return { reason: 'START_FAILED', message: `The sandbox could not be started: ${message}` };

@@ -43,7 +43,7 @@ it('a record of a newer version stops the start, and is left alone with all that
   mkdirSync(records.folderOf('none'));
   writeFileSync(join(records.folderOf('newer'), 'record.json'), '{"form":2}');
   // Parts that throw when they are touched.
-  const sandboxes = new Sandboxes({ records } as never, pino({ level: 'silent' }));
+  const sandboxes = new Sandboxes({ records } as never, {} as never, pino({ level: 'silent' }));
   await expect(sandboxes.open()).rejects.toThrow(RecordFormError);
   expect(existsSync(records.machineFolderOf('newer'))).toBe(true);
   expect(existsSync(records.folderOf('none'))).toBe(true);

@@ -3,7 +3,8 @@
  *
  * States: pending (waiting for its image) -> starting -> running -> stopping -> stopped | failed.
  * While running its guest may reboot: a new machine then goes on with the disk and network of the old one. A pause saves it
- * (running -> pausing -> paused -> resuming -> running): `pauses.ts`.
+ * (running -> pausing -> paused -> resuming -> running): `pauses.ts`. A rollback gives it another machine (running or paused -> resuming ->
+ * running): `rollback.ts`.
  * A delete or a timeout wins over everything: it aborts a start, waits for it to settle, and undoes
  * what it made. Only this class writes the sandbox's record; a change that names a machine or a
  * network is on disk before the next step. If we die at any moment, `adopt` takes over from it.
@@ -15,10 +16,11 @@ import type { Logger } from 'pino';
 import { GuestRebootedError, type GuestUnreachableError } from '../guest/channel.js';
 import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
+import type { Chain } from '../snapshots/chain-merger.js';
 import { Activity } from './activity.js';
 import { bootMachine } from './boot-machine.js';
 import { SandboxConflictError } from './conflict.js';
-import { recordOfCopy } from './copies.js';
+import { pointOf, recordOfCopy } from './copies.js';
 import {
   causeOfMachineEnd,
   causeOfStartError,
@@ -28,11 +30,14 @@ import {
 } from './end-reasons.js';
 import { ExecViews } from './exec-views.js';
 import { firstPrograms } from './init-program.js';
+import { type CheckpointOrder, makeCheckpoint, type SavedCheckpoint } from './make-checkpoint.js';
 import { undoPause } from './pause-machine.js';
 import { Pauses, type PausesHost } from './pauses.js';
 import { RebootLimit } from './reboot-limit.js';
-import { neededSnapshots, type SandboxRecord } from './record.js';
+import { neededSnapshots, type RestorePoint, type SandboxRecord } from './record.js';
 import { type RecordOwner, rebootProgress, startProgress } from './record-progress.js';
+import { replaceLayers } from './replace-layers.js';
+import { type RollbackHost, rollBack } from './rollback.js';
 import { saveForCopies, settleSave } from './save-for-copies.js';
 import { startCopy } from './start-copy.js';
 import { readStartLog, StartLog } from './start-log.js';
@@ -46,7 +51,7 @@ const deadAgentGraceMs = 2_000;
 const logTailBytes = 64 * 1024;
 
 /** One sandbox. */
-export class Sandbox {
+export class Sandbox implements Chain {
   readonly activity: Activity;
   /** Which of its execs act in its default view. */
   readonly views: ExecViews;
@@ -136,7 +141,8 @@ export class Sandbox {
   /** Begins the start, or goes on with a resume; progress is in the reports. A copy has a source, if that still runs. */
   begin(source?: Sandbox): void {
     this.#atWork = true;
-    this.#starting = this.record.report.state === 'resuming' ? this.#pauses.resume() : this.#start(source);
+    if (this.record.report.state !== 'resuming') this.#starting = this.#start(source);
+    else this.#starting = this.record.rollback ? rollBack(this.#rollbackHost()) : this.#pauses.resume();
   }
 
   /**
@@ -144,14 +150,49 @@ export class Sandbox {
    * @throws SandboxConflictError when it does not run; VmmError when it could not be saved
    */
   async saveForCopies(): Promise<{ snapshotId: string; recordOf(spec: NodeSandboxSpec): SandboxRecord }> {
-    while (this.#pauses.isSaving) await this.#starting;
-    const saving = this.#pauses.save((machine, signal) =>
-      saveForCopies(machine, this.#owner(), this.parts, signal),
+    const snapshotId = await this.#saveGoingOn((started, signal) =>
+      saveForCopies(started.machine, this.#owner(), this.parts, signal),
     );
+    const point = structuredClone(pointOf(this.record, snapshotId));
+    return { snapshotId, recordOf: (spec) => recordOfCopy(point, spec) };
+  }
+
+  /**
+   * Saves it for a checkpoint, and goes on.
+   * @throws SandboxConflictError when it does not run; VmmError when it could not be saved
+   */
+  saveForCheckpoint(order: CheckpointOrder): Promise<SavedCheckpoint> {
+    return this.#saveGoingOn(async (started, signal) =>
+      structuredClone(await makeCheckpoint(started, this.#owner(), this.parts, order, signal)),
+    );
+  }
+
+  /** One save after the other; an end waits for it. */
+  async #saveGoingOn<T>(work: (started: StartedParts, signal: AbortSignal) => Promise<T>): Promise<T> {
+    await this.parts.merger.room(this, this.#abort.signal);
+    while (this.#pauses.isSaving || this.#pauses.isHeld) await this.#starting;
+    const started = this.#started;
+    const saving = this.#pauses.save((_, signal) => work(started as StartedParts, signal));
     this.#letEndWaitFor(saving);
-    const snapshotId = await saving;
-    const source = structuredClone({ ...this.record, report: this.report });
-    return { snapshotId, recordOf: (spec) => recordOfCopy(source, snapshotId, spec) };
+    try {
+      return await saving;
+    } finally {
+      this.parts.merger.look();
+    }
+  }
+
+  /** Snapshots whose disks lie below its own, the lowest first. */
+  get layers(): readonly string[] {
+    return this.record.layers ?? [];
+  }
+
+  /** See {@link Chain}. */
+  async replaceLayers(run: readonly string[], merged: string): Promise<boolean> {
+    const replacing = this.#pauses.hold((machine) =>
+      replaceLayers(machine, this.#owner(), this.parts, run, merged),
+    );
+    this.#letEndWaitFor(replacing);
+    return replacing;
   }
 
   /**
@@ -197,6 +238,30 @@ export class Sandbox {
     const before = this.#starting;
     this.#atWork = true;
     this.#starting = before.then(() => this.#pauses.resume());
+  }
+
+  /**
+   * Begins to put it back to a point, with a machine of a raised generation: the one before is gone by then. Resolves
+   * when the record says so, whatever becomes of us.
+   * @throws SandboxConflictError when it neither runs nor is paused, or is being saved: nothing has changed then
+   */
+  async rollBack(generation: number, point: RestorePoint): Promise<void> {
+    const { report, spec } = this.record;
+    const rests = report.state === 'paused';
+    const runs = report.state === 'running' && this.#started !== undefined && !this.#pauses.isSaving;
+    if ((!rests && !runs) || generation <= spec.generation || this.#ending)
+      throw new SandboxConflictError(
+        `${this.id} is ${runs ? report.state : 'busy or'} ${report.state} with generation ${spec.generation}, and cannot be rolled back as ${generation}`,
+      );
+    this.raiseGeneration(generation);
+    report.state = 'resuming';
+    delete report.message;
+    this.record.rollback = structuredClone(point);
+    const before = this.#starting;
+    this.#atWork = true;
+    const told = this.#save(true);
+    this.#starting = before.then(() => rollBack(this.#rollbackHost()));
+    await told;
   }
 
   /** What is reported from now on is of this generation, if it is higher. */
@@ -250,13 +315,16 @@ export class Sandbox {
       return;
     }
     // Our predecessor was saving it, and the machine may stand still.
-    if (this.record.saving) {
+    const wasSaved = this.record.saving !== undefined;
+    if (wasSaved) {
       await undoPause(found, this.#owner(), this.parts).catch((error: unknown) =>
         this.#log.error({ err: error }, 'a save that was cut off could not be taken back whole'),
       );
     }
     const guest = new GuestClient(found.ports);
     this.#machineUndo.push('guest connection', async () => guest.close());
+    // It may have been asked to hold still for a checkpoint.
+    if (wasSaved) void guest.thaw().catch(() => undefined);
     this.#run({ machine: found, network, guest });
   }
 
@@ -304,7 +372,7 @@ export class Sandbox {
     // What a copy begins with was not made by its start.
     if (this.record.copy) return;
     delete this.record.startCommandRuns;
-    delete this.record.boot;
+    if (!this.record.copyOfDisk) delete this.record.boot;
   }
 
   /** Ends it, whatever it is doing. Resolves when nothing is left of it but its record. Idempotent. */
@@ -354,7 +422,7 @@ export class Sandbox {
             undo,
             signal,
           )
-        : await startSandbox(this.spec, this.parts, progress, undo, signal);
+        : await startSandbox(this.record, this.parts, progress, undo, signal);
       this.#abort.signal.throwIfAborted();
       this.record.report.startedAtUnixMs = Date.now();
       this.#run(started);
@@ -416,7 +484,7 @@ export class Sandbox {
 
   #onGuestReset({ machine, network, guest }: StartedParts): void {
     if (!this.#isPresent(machine)) return;
-    if (this.#pauses.isSaving) {
+    if (this.#pauses.isSaving || this.#pauses.isHeld) {
       this.#pauses.breakOff();
       void this.#starting.then(() => this.#onGuestReset({ machine, network, guest }));
       return;
@@ -452,7 +520,7 @@ export class Sandbox {
       const shape = { vcpus: this.spec.vcpus, memoryMiB: this.spec.memoryMiB };
       const template = await untilAborted(this.parts.templates.get(shape), signal);
       const { layers = [] } = this.record;
-      const order = { spec: this.spec, facts, template, network, layers, rebooted: true };
+      const order = { spec: this.spec, facts, template, network, layers, rebooted: true, diskKept: true };
       const started = await this.parts.restores.run(signal, () =>
         bootMachine(order, this.parts, rebootProgress(this.#owner()), this.#machineUndo, signal),
       );
@@ -524,7 +592,7 @@ export class Sandbox {
     await this.#undoAll(this.#undo);
     this.#started = undefined;
     this.#atWork = false;
-    for (const gone of ['machine', 'network', 'rebooting', 'memory', 'layers', 'saving'] as const)
+    for (const gone of ['machine', 'network', 'rebooting', 'memory', 'layers', 'saving', 'rollback'] as const)
       delete this.record[gone];
     await this.parts.snapshots.need(this.id, []);
     delete this.record.report.stage;
@@ -581,6 +649,22 @@ export class Sandbox {
     this.record.network = network.handle;
     await this.#save();
     await network.applyPolicy(this.spec.egress);
+    return network;
+  }
+
+  #rollbackHost(): RollbackHost {
+    return { ...this.#pausesHost(), renewNetwork: () => this.#renewNetwork() };
+  }
+
+  /** Its old connections must not meet a guest that knows nothing of them. */
+  async #renewNetwork(): Promise<SandboxNetwork> {
+    const old = this.#network;
+    this.#network = undefined;
+    const network = await this.#ownNetwork();
+    if (old) {
+      await network.takeNamesOf(old);
+      await old.release();
+    }
     return network;
   }
 

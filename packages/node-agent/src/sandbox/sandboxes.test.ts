@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { NodeSandboxSpec } from '@sandlot/protocol';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import { RecordFolder } from './record.js';
 import { Sandboxes } from './sandboxes.js';
 import type { StartParts } from './start-parts.js';
@@ -31,6 +32,7 @@ function parts(records: RecordFolder): StartParts {
 
 const spec = { sandboxId: 'sb1', generation: 1, image: 'x', egress: { generation: 0 } } as NodeSandboxSpec;
 const log = pino({ level: 'silent' });
+const noCheckpoints = { isHolder: () => false } as unknown as CheckpointStore;
 
 it('a sandbox whose record could not be written is not here: the same request begins it later', async () => {
   const records = new RecordFolder(root);
@@ -38,7 +40,7 @@ it('a sandbox whose record could not be written is not here: the same request be
   records.write = async () => {
     throw Object.assign(new Error('no room'), { code: 'ENOSPC' });
   };
-  const sandboxes = new Sandboxes(parts(records), log);
+  const sandboxes = new Sandboxes(parts(records), noCheckpoints, log);
   await expect(sandboxes.put(spec)).rejects.toMatchObject({ code: 'ENOSPC' });
   expect(sandboxes.get('sb1')).toBeUndefined();
   records.write = write;
@@ -59,7 +61,7 @@ afterEach(() => {
 });
 
 it('a reap ends the machine of nobody, and spares one whose start is under way', async () => {
-  const sandboxes = new Sandboxes(parts(new RecordFolder(root)), log);
+  const sandboxes = new Sandboxes(parts(new RecordFolder(root)), noCheckpoints, log);
   await sandboxes.put(spec);
   const starting = pretendMachine('sb1');
   const nobodys = pretendMachine('sb2');
@@ -77,6 +79,6 @@ it('a machine that an earlier node agent began and did not record is ended befor
     report: { sandboxId: 'sb1', generation: 1, state: 'starting', timings: {} },
   });
   const left = pretendMachine('sb1');
-  await new Sandboxes(parts(records), log).open();
+  await new Sandboxes(parts(records), noCheckpoints, log).open();
   expect(await left.ended).toBe('SIGKILL');
 });

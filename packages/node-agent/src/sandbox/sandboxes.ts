@@ -4,9 +4,18 @@
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { NodeFork, NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
+import type {
+  NodeCheckpointOrder,
+  NodeFork,
+  NodeResume,
+  NodeSandboxSpec,
+  SandboxReport,
+} from '@sandlot/protocol';
 import type { Logger } from 'pino';
+import type { CheckpointRecord } from '../checkpoints/checkpoint-record.js';
+import { type CheckpointStore, checkpointHolder, nameOf, pointFor } from '../checkpoints/checkpoint-store.js';
 import { SandboxConflictError } from './conflict.js';
+import { recordOfCopy } from './copies.js';
 import { type FoundRecords, neededSnapshots, type SandboxRecord } from './record.js';
 import { ReportHub } from './report-hub.js';
 import { Sandbox } from './sandbox.js';
@@ -26,6 +35,7 @@ export class Sandboxes {
 
   constructor(
     private readonly parts: StartParts,
+    private readonly checkpoints: CheckpointStore,
     private readonly log: Logger,
   ) {}
 
@@ -42,7 +52,9 @@ export class Sandboxes {
       await this.parts.snapshots.need(record.spec.sandboxId, neededSnapshots(record));
       const { state } = record.report;
       const hasMachine = state === 'running' || state === 'pausing';
-      if (hasMachine || (state === 'resuming' && record.machine)) adoptions.push(sandbox.adopt());
+      // In a rollback whatever machine is named is of no use.
+      const isResumed = state === 'resuming' && record.machine && !record.rollback;
+      if (hasMachine || isResumed) adoptions.push(sandbox.adopt());
       else if (state === 'paused') adoptions.push(sandbox.adoptPaused());
       else if (state === 'resuming') {
         // Nothing of it has run: it begins anew when what our predecessor may have begun is gone.
@@ -79,7 +91,7 @@ export class Sandboxes {
       return sandbox !== undefined && !isOver(sandbox.report);
     };
     for (const holder of await this.parts.images.holders()) {
-      if (!isLive(holder)) await this.parts.images.release(holder);
+      if (!isLive(holder) && !this.checkpoints.isHolder(holder)) await this.parts.images.release(holder);
     }
     await this.parts.snapshots.reap();
     await this.parts.cpuLimits.reap(isLive);
@@ -104,22 +116,37 @@ export class Sandboxes {
         throw new SandboxConflictError(`${spec.sandboxId} is here with generation ${known.spec.generation}`);
       }
     }
-    const record: SandboxRecord = {
-      form: 1,
-      spec,
-      report: { sandboxId: spec.sandboxId, generation: spec.generation, state: 'pending', timings: {} },
-    };
+    const record = this.#newRecord(spec);
     const sandbox = this.#add(record);
+    const { snapshots, images, records } = this.parts;
     try {
-      await this.parts.records.write(record);
+      if (spec.checkpoint) {
+        // From here on it needs the checkpoint no more, only its files.
+        await snapshots.need(spec.sandboxId, neededSnapshots(record));
+        await images.share(checkpointHolder(spec.checkpoint.id), spec.sandboxId);
+      }
+      await records.write(record);
     } catch (error) {
       // Not begun, so not here: the same request must be able to begin it once there is room. Its folder goes first.
-      await this.parts.records.remove(spec.sandboxId).catch(() => undefined);
+      await records.remove(spec.sandboxId).catch(() => undefined);
+      if (spec.checkpoint) {
+        await images.release(spec.sandboxId).catch(() => undefined);
+        await snapshots.need(spec.sandboxId, []);
+      }
       this.#all.delete(spec.sandboxId);
       throw error;
     }
     sandbox.begin();
     return sandbox.report;
+  }
+
+  /** @throws SandboxConflictError when its checkpoint is not here, or cannot be restored here */
+  #newRecord(spec: NodeSandboxSpec): SandboxRecord {
+    const { sandboxId, generation, checkpoint: use } = spec;
+    if (!use) return { form: 1, spec, report: { sandboxId, generation, state: 'pending', timings: {} } };
+    const checkpoint = this.checkpoints.require(use.id);
+    this.checkpoints.checkFit(checkpoint, use.memory);
+    return recordOfCopy(pointFor(checkpoint, use.memory), spec);
   }
 
   /** Ends it for good. A sandbox that is not here is answered as stopped, and refused should its start still arrive. */
@@ -158,13 +185,37 @@ export class Sandboxes {
   }
 
   /**
-   * Begins to give a paused sandbox a machine of a raised generation.
-   * @throws SandboxConflictError when it is not paused, or for a generation that is not higher
+   * Begins to give a paused sandbox a machine of a raised generation; with a checkpoint, one that runs as well.
+   * @throws SandboxConflictError when it is neither, for a generation that is not higher, or a checkpoint that cannot be restored here
    */
-  resume(sandboxId: string, generation: number): SandboxReport {
+  async resume(sandboxId: string, { generation, checkpoint: use }: NodeResume): Promise<SandboxReport> {
     const sandbox = this.#require(sandboxId, undefined);
-    if (generation !== sandbox.spec.generation) sandbox.resume(generation);
+    if (generation === sandbox.spec.generation) return sandbox.report;
+    if (!use) sandbox.resume(generation);
+    else {
+      const checkpoint = this.checkpoints.require(use.id);
+      this.checkpoints.checkFit(checkpoint, use.memory);
+      await sandbox.rollBack(generation, pointFor(checkpoint, use.memory));
+    }
     return sandbox.report;
+  }
+
+  /**
+   * Makes a checkpoint of a running sandbox, which goes on. Resolves when it is saved; it is not durable yet.
+   * @throws SandboxConflictError when it does not run; VmmError when it could not be saved
+   */
+  async checkpoint(
+    sandboxId: string,
+    { generation, checkpointId: id, memory }: NodeCheckpointOrder,
+  ): Promise<CheckpointRecord> {
+    const known = this.checkpoints.find(id);
+    if (known?.sandboxId === sandboxId) return known;
+    const sandbox = this.#require(sandboxId, generation);
+    const info = await this.parts.driver.describe();
+    const order = { id, memory, fingerprint: info.snapshotFingerprint, by: nameOf(info) };
+    const record = { form: 1, durable: false, ...(await sandbox.saveForCheckpoint(order)) } as const;
+    await this.checkpoints.add(record);
+    return record;
   }
 
   /**

@@ -1,10 +1,17 @@
 /**
- * Saves a running sandbox for copies of it; it goes on, with a disk above the one that the copies share. Called by `sandbox.ts`.
+ * Saves a running sandbox that goes on, with a disk above the one that was saved: for copies of it, and for checkpoints. Called by
+ * `sandbox.ts`.
  *
  * If we die on the way, the machine runs or stands still, and its disk may stand above that of the snapshot already:
  * `settleSave` finds out which, and brings the record in line.
  */
-import { type Machine, type MachineHandle, snapshotPaths } from '@sandlot/vmm';
+import {
+  type Machine,
+  type MachineHandle,
+  type MachineSnapshotting,
+  type SnapshotTimings,
+  snapshotPaths,
+} from '@sandlot/vmm';
 import { neededSnapshots } from './record.js';
 import type { RecordOwner } from './record-progress.js';
 import { saveInto, snapshottingOf } from './save-machine.js';
@@ -17,14 +24,39 @@ export function copiesHolder(snapshotId: string): string {
   return `copies of ${snapshotId}`;
 }
 
-/**
- * Saves. Resolves with the snapshot's id, which is a layer of the sandbox's own disk from then on; it is kept in the name of
- * {@link copiesHolder} until the caller says otherwise. On a throw the sandbox runs as before.
- */
-export async function saveForCopies(
+/** How it is saved. */
+export interface SaveOrder {
+  /** Who needs the new snapshot, and all below it, until the caller says otherwise. */
+  holderOf(snapshotId: string): string;
+  /** Saves into the snapshot of this id; what it resolves with is for the log. */
+  save(
+    snapshotId: string,
+    snapshotting: MachineSnapshotting,
+    signal: AbortSignal,
+  ): Promise<Partial<SnapshotTimings>>;
+}
+
+/** Saves memory and disk of one instant, for copies. Resolves with the snapshot's id. As {@link saveAndGoOn}. */
+export function saveForCopies(
   machine: Machine,
   owner: RecordOwner,
   parts: SaveParts,
+  signal: AbortSignal,
+): Promise<string> {
+  const save: SaveOrder['save'] = (id, snapshotting, until) =>
+    saveInto(id, snapshotting, 'go on', parts, until);
+  return saveAndGoOn(machine, owner, parts, { holderOf: copiesHolder, save }, signal);
+}
+
+/**
+ * Saves. Resolves with the snapshot's id, which is a layer of the sandbox's own disk from then on. On a throw the sandbox
+ * runs as before.
+ */
+export async function saveAndGoOn(
+  machine: Machine,
+  owner: RecordOwner,
+  parts: SaveParts,
+  { holderOf, save: saveMachine }: SaveOrder,
   signal: AbortSignal,
 ): Promise<string> {
   const { record, save, log } = owner;
@@ -35,17 +67,18 @@ export async function saveForCopies(
   try {
     await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
     await save();
-    const timings = await saveInto(id, snapshotting, 'go on', parts, signal);
-    await snapshots.need(copiesHolder(id), [id]);
-    log.info({ timings }, 'saved for copies');
+    const timings = await saveMachine(id, snapshotting, signal);
+    await snapshots.need(holderOf(id), { whole: [id], disks: record.layers ?? [] });
+    log.info({ timings }, 'saved, and goes on');
   } finally {
     // Also after a failure: it may have come after the switch to the new disk.
     if (await snapshotting.isDiskTaken(snapshots.folderOf(id)))
       record.layers = [...(record.layers ?? []), id];
     delete record.saving;
     record.machine = machine.handle;
-    await save();
+    // First the files: it may be for want of room that we are here.
     await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
+    await save();
   }
   return id;
 }

@@ -1,12 +1,13 @@
 /**
  * The steps of a start of a copy: network, restore from the snapshot of its source, a new identity, a first command. Called by
- * `sandbox.ts`. The image's root file system is held for it when it is accepted (`copies.ts`).
+ * `sandbox.ts`, for a fork and for a create with a checkpoint's memory. The image's root file system is held for it when it is accepted (`copies.ts`).
  *
  * The guest goes on where its source was, as somebody else, or not at all: one that does not confirm its new identity
  * is ended. If we die on the way, the start begins anew from the same snapshot.
  */
 import { mkdir, rm } from 'node:fs/promises';
-import { type Machine, snapshotPaths } from '@sandlot/vmm';
+import type { Machine } from '@sandlot/vmm';
+import { verifyPoint } from '../checkpoints/verify-point.js';
 import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
 import { applyFixups } from './apply-fixups.js';
@@ -29,6 +30,7 @@ export async function startCopy(
 ): Promise<StartedParts> {
   const { spec } = record;
   undo.sandbox.push('image', () => parts.images.release(spec.sandboxId));
+  if (spec.checkpoint) await timed('image', progress, () => verifyPoint(record, parts, signal));
   if (parts.restores.isFull) progress.stage('queue');
   return parts.restores.run(signal, async () => {
     const network = await timed('network', progress, async () => {
@@ -86,7 +88,7 @@ async function restore(
       from: snapshot,
       disk: {
         backingPath: boot.rootfsPath,
-        frozen: layers.map((id) => snapshotPaths(parts.snapshots.folderOf(id)).disk),
+        frozen: layers.map((id) => parts.snapshots.diskOf(id)),
         sizeBytes: boot.diskBytes,
       },
       network: network.machine,

@@ -3,7 +3,7 @@
  *
  * | Step | Makes | Undone by |
  * |---|---|---|
- * | image | a hold on the rootfs file | releasing it |
+ * | image | a hold on the rootfs file; of a checkpoint's disk its files are compared with their checksums | releasing it |
  * | template | (shared, stays) | |
  * | queue | a place among the restores at work | the restore's end |
  * | network | a namespace with the policy in force | removing it |
@@ -21,8 +21,10 @@ import { createHash } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { fitDisk, type RootfsHold } from '@sandlot/images';
 import type { NodeSandboxSpec } from '@sandlot/protocol';
+import { verifyPoint } from '../checkpoints/verify-point.js';
 import type { SandboxNetwork } from '../network/network.js';
-import { bootMachine } from './boot-machine.js';
+import { type BootOrder, bootMachine } from './boot-machine.js';
+import type { SandboxRecord } from './record.js';
 import {
   type StartedParts,
   type StartParts,
@@ -40,14 +42,18 @@ export interface StartUndo {
 
 /** Runs all steps. On a throw the caller runs both undo stacks, the machine's first. */
 export async function startSandbox(
-  spec: NodeSandboxSpec,
+  record: SandboxRecord,
   parts: StartParts,
   progress: StartProgress,
   undo: StartUndo,
   signal: AbortSignal,
 ): Promise<StartedParts> {
-  const hold = await timed('image', progress, () => holdImage(spec, parts, progress, undo.sandbox, signal));
-  progress.imageKnown(hold);
+  const { spec } = record;
+  const files = await timed('image', progress, () =>
+    record.copyOfDisk
+      ? findSavedDisk(record, parts, undo.sandbox, signal)
+      : holdImage(spec, parts, progress, undo.sandbox, signal),
+  );
   const shape = { vcpus: spec.vcpus, memoryMiB: spec.memoryMiB };
   const template = await timed('template', progress, () => untilAborted(parts.templates.get(shape), signal));
   signal.throwIfAborted();
@@ -60,23 +66,15 @@ export async function startSandbox(
     // Its failure is reported where it is awaited, also when the restore fails first.
     policy.catch(() => {});
     signal.throwIfAborted();
-    const { env, user, workingDir, entrypoint, cmd } = hold.image.config;
-    const disk = await fitDisk(hold.path, spec.diskBytes);
     const folder = parts.records.machineFolderOf(spec.sandboxId);
     undo.sandbox.push('machine folder', () => rm(folder, { recursive: true, force: true }));
-    const facts = {
-      rootfsPath: hold.path,
-      diskBytes: disk.sizeBytes,
-      mustGrow: disk.mustGrow,
-      image: { env, user, workingDir, entrypoint, cmd },
-    };
-    const order = {
-      ...{ spec, facts, template, network, policy, rebooted: false, layers: [] },
-      ...(disk.head ? { head: disk.head } : {}),
-    };
+    const order = { ...{ spec, template, network, policy, rebooted: false, diskKept: false }, ...files };
     return bootMachine(order, parts, progress, undo.machine, signal);
   });
 }
+
+/** What a machine's disk is made of. */
+type DiskFiles = Pick<BootOrder, 'facts' | 'head' | 'layers'>;
 
 async function holdImage(
   spec: NodeSandboxSpec,
@@ -84,18 +82,46 @@ async function holdImage(
   progress: StartProgress,
   undo: UndoStack,
   signal: AbortSignal,
-): Promise<RootfsHold> {
+): Promise<DiskFiles> {
   undo.push('image', () => parts.images.release(spec.sandboxId));
   const ready = await parts.images.isReady(spec.image);
   if (!ready) progress.imageBuild(buildIdOf(spec.image));
+  let hold: RootfsHold;
   try {
-    return await parts.images.acquire(spec.image, spec.sandboxId, {
+    hold = await parts.images.acquire(spec.image, spec.sandboxId, {
       signal,
       ...(spec.registryAuth ? { auth: spec.registryAuth } : {}),
     });
   } finally {
     progress.imageBuild(undefined);
   }
+  progress.imageKnown(hold);
+  const { env, user, workingDir, entrypoint, cmd } = hold.image.config;
+  const { sizeBytes, mustGrow, head } = await fitDisk(hold.path, spec.diskBytes);
+  return {
+    facts: {
+      rootfsPath: hold.path,
+      diskBytes: sizeBytes,
+      mustGrow,
+      image: { env, user, workingDir, entrypoint, cmd },
+    },
+    layers: [],
+    ...(head ? { head } : {}),
+  };
+}
+
+/** The disk of a checkpoint: its image was held when the sandbox was accepted. */
+async function findSavedDisk(
+  record: SandboxRecord,
+  parts: StartParts,
+  undo: UndoStack,
+  signal: AbortSignal,
+): Promise<DiskFiles> {
+  undo.push('image', () => parts.images.release(record.spec.sandboxId));
+  const { boot: facts, layers = [] } = record;
+  if (!facts) throw new Error('what was saved of its disk is not known; a bug');
+  await verifyPoint(record, parts, signal);
+  return { facts, layers };
 }
 
 async function acquireNetwork(

@@ -6,8 +6,10 @@ import type { CreateSandbox } from './sandbox-types.js';
 /** The body; absent fields are left out so that the server's defaults hold. */
 export function createBody(create: CreateSandbox): Record<string, unknown> {
   const body: Record<string, unknown> = {
-    name: create.name ?? defaultName(create.image),
+    name: create.name ?? defaultName(create),
     docker_image: create.image,
+    checkpoint_id: create.checkpoint,
+    restore_memory: create.restoreMemory,
     ...startCommand(create.startCommand),
     init: create.init,
     cpu_cores: create.cpu,
@@ -37,7 +39,8 @@ function startCommand(command: CreateSandbox['startCommand']): Record<string, un
 }
 
 /** Names need not be unique: the last part of the image, without tag, says most. */
-function defaultName(image: string): string {
+function defaultName({ image, checkpoint }: CreateSandbox): string {
+  if (image === undefined) return `from-${checkpoint?.slice(0, 90) ?? 'nothing'}`;
   const last = image.split('@')[0]?.split('/').pop()?.split(':')[0] ?? '';
   return last.slice(0, 100) || 'sandbox';
 }

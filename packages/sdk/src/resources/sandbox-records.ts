@@ -1,7 +1,7 @@
 /** What a sandbox's handle asks of the server's records; `sandboxes.ts` answers it. */
 import type { ErrorContext } from '@sandlot/protocol';
 import type { CallOptions } from '../http/api-client.js';
-import type { ForkOptions, ForkResult, SandboxInfo } from './sandbox-types.js';
+import type { ForkOptions, ForkResult, RollbackOptions, SandboxInfo } from './sandbox-types.js';
 
 /** Options of {@link SandboxRecords.waitUntilRunning}. */
 export interface WaitOptions {
@@ -18,6 +18,12 @@ export interface SandboxRecords {
   errorContext(id: string, options?: CallOptions): Promise<ErrorContext>;
   pause(id: string, options?: CallOptions): Promise<SandboxInfo>;
   resume(id: string, options?: CallOptions): Promise<SandboxInfo>;
+  rollback(
+    id: string,
+    checkpointId: string,
+    how?: RollbackOptions,
+    options?: CallOptions,
+  ): Promise<SandboxInfo>;
   forkInfos(id: string, fork: ForkOptions, options?: CallOptions): Promise<ForkResult<SandboxInfo>>;
   delete(id: string, options?: CallOptions): Promise<void>;
 }

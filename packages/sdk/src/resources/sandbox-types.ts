@@ -13,8 +13,12 @@ export type SandboxInfo = Omit<WireSandbox, 'gatewayAuth'>;
 
 /** What a new sandbox is to be. */
 export interface CreateSandbox {
-  /** Image reference. */
-  image: string;
+  /** Image reference. It, or a checkpoint. */
+  image?: string | undefined;
+  /** Id of a checkpoint to begin with: the disk is its, and `diskGiB` is absent. What is not said is as its sandbox had it. */
+  checkpoint?: string | undefined;
+  /** Go on with the memory of the checkpoint, processes and all; else the machine boots with its disk. */
+  restoreMemory?: boolean | undefined;
   name?: string | undefined;
   /** CPUs, 0.1 to 16. */
   cpu?: number | undefined;
@@ -43,6 +47,12 @@ export interface CreateSandbox {
   view?: View | undefined;
   /** Two creates with the same key make one sandbox; made up when absent. */
   idempotencyKey?: string | undefined;
+}
+
+/** How a sandbox is put back. */
+export interface RollbackOptions {
+  /** Absent: with memory if the checkpoint has some. false: its disk alone, and the machine boots. */
+  memory?: boolean | undefined;
 }
 
 /** What the copies of a fork are to be; what is not said is as their source has it. */

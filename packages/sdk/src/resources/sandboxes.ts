@@ -16,6 +16,7 @@ import {
   type ForkOptions,
   type ForkResult,
   type ListSandboxes,
+  type RollbackOptions,
   type SandboxInfo,
   type SandboxState,
 } from './sandbox-types.js';
@@ -140,6 +141,24 @@ export class Sandboxes {
       method: 'POST',
       path: `/sandbox/${encodeURIComponent(id)}/fork`,
       body: Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined)),
+      idempotent: true,
+      timeoutMs: restTimeoutMs,
+      ...options,
+    });
+  }
+
+  /** Puts a sandbox back to a checkpoint of it; resolves when it runs. What it did since is gone. */
+  rollback(
+    id: string,
+    checkpointId: string,
+    { memory }: RollbackOptions = {},
+    options: CallOptions = {},
+  ): Promise<SandboxInfo> {
+    return this.context.api.call<SandboxInfo>({
+      method: 'POST',
+      path: `/sandbox/${encodeURIComponent(id)}/rollback`,
+      body: { checkpoint_id: checkpointId, ...(memory === undefined ? {} : { restore_memory: memory }) },
+      // Done twice it ends in the same place.
       idempotent: true,
       timeoutMs: restTimeoutMs,
       ...options,

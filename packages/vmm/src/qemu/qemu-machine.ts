@@ -12,9 +12,11 @@ import {
   type MachineEnd,
   MachineEndedError,
   type MachineHandle,
+  type MachineOrigin,
   type MachinePausing,
   type MachineSnapshotting,
   type RestoreTimings,
+  type SavedDisk,
   type SavedSnapshot,
   type SnapshotRequest,
   VmmError,
@@ -28,6 +30,8 @@ import { snapshotPaths } from '../snapshot-files.js';
 import { qemuIds, serialRingBytes } from './argv.js';
 import { qemuFiles } from './launch.js';
 import type { QmpClient, QmpEvent } from './qmp-client.js';
+import { restack } from './restack.js';
+import { saveDisk } from './save-disk.js';
 import { saveSnapshot } from './save-snapshot.js';
 
 /** What a machine is made of besides its handle. */
@@ -70,6 +74,7 @@ export class QemuMachine implements Machine {
   #detached = false;
   #serialTail = Buffer.alloc(0);
   #portClosed = false;
+  /** It is being saved, or put above other layers. */
   #saving = false;
   readonly #portListeners = new Set<() => void>();
   #resetAsked = false;
@@ -90,6 +95,8 @@ export class QemuMachine implements Machine {
     if (handle.origin) {
       this.snapshotting = {
         save: (request, signal) => this.#save(request, signal),
+        restack: (frozen) => this.#restack(frozen),
+        saveDisk: (request, signal) => this.#saveDisk(request, signal),
         isDiskTaken: (folder) => isSeparate(snapshotPaths(folder).disk, qemuFiles(handle.folder).overlay),
       };
     }
@@ -185,6 +192,28 @@ export class QemuMachine implements Machine {
   }
 
   async #save(request: SnapshotRequest, signal: AbortSignal): Promise<SavedSnapshot> {
+    return this.#exclusively(request.folder, signal, async (handle, guarded) => {
+      const { snapshot, origin } = await saveSnapshot({ handle, qmp: this.#parts.qmp }, request, guarded);
+      return { saved: snapshot, origin };
+    });
+  }
+
+  async #saveDisk(request: Omit<SnapshotRequest, 'after'>, signal: AbortSignal): Promise<SavedDisk> {
+    return this.#exclusively(request.folder, signal, async (handle, guarded) => {
+      const saved = await saveDisk({ handle, qmp: this.#parts.qmp }, request, guarded);
+      return { saved, origin: { ...handle.origin, disk: saved.disk } };
+    });
+  }
+
+  /** One save at a time; the handle says afterwards which disks lie below the machine's own. */
+  async #exclusively<T>(
+    folder: string,
+    signal: AbortSignal,
+    save: (
+      handle: MachineHandle & { origin: MachineOrigin },
+      signal: AbortSignal,
+    ) => Promise<{ saved: T; origin: MachineOrigin }>,
+  ): Promise<T> {
     if (this.#end) throw new MachineEndedError(this.#end);
     const { origin } = this.#handle;
     if (!origin || this.#saving) {
@@ -193,18 +222,13 @@ export class QemuMachine implements Machine {
     this.#saving = true;
     const guard = startGuard(signal, saveTimeoutMs, `the save of machine ${this.#handle.id}`);
     try {
-      const handle = { ...this.#handle, origin };
-      const { snapshot, origin: after } = await saveSnapshot(
-        { handle, qmp: this.#parts.qmp },
-        request,
-        guard.signal,
-      );
+      const { saved, origin: after } = await save({ ...this.#handle, origin }, guard.signal);
       this.#handle = { ...this.#handle, origin: after };
-      return snapshot;
+      return saved;
     } catch (error) {
       if (!this.#detached && !isRunning(this.#handle)) throw new MachineEndedError(await this.ended);
       // It failed after the switch to the new disk.
-      const { disk } = snapshotPaths(request.folder);
+      const { disk } = snapshotPaths(folder);
       if (await isSeparate(disk, qemuFiles(this.#handle.folder).overlay)) {
         const frozen = [...origin.disk.frozen, disk];
         this.#handle = { ...this.#handle, origin: { ...origin, disk: { ...origin.disk, frozen } } };
@@ -213,6 +237,30 @@ export class QemuMachine implements Machine {
     } finally {
       this.#saving = false;
       guard.dispose();
+    }
+  }
+
+  async #restack(frozen: readonly string[]): Promise<void> {
+    if (this.#end) throw new MachineEndedError(this.#end);
+    const { origin } = this.#handle;
+    if (!origin || this.#saving)
+      throw new VmmError('disk-failed', `machine ${this.#handle.id} is being saved`);
+    this.#saving = true;
+    try {
+      await restack({ handle: { ...this.#handle, origin }, qmp: this.#parts.qmp }, frozen);
+      this.#handle = {
+        ...this.#handle,
+        origin: { ...origin, disk: { ...origin.disk, frozen: [...frozen] } },
+      };
+    } catch (cause) {
+      if (!this.#detached && !isRunning(this.#handle)) throw new MachineEndedError(await this.ended);
+      throw new VmmError(
+        'disk-failed',
+        `the disk of machine ${this.#handle.id} could not be put above merged layers: ${(cause as Error).message}`,
+        { cause },
+      );
+    } finally {
+      this.#saving = false;
     }
   }
 

@@ -34,7 +34,7 @@ const copyTimeoutMs = 240_000;
 const stateTimeoutMs = 30_000;
 
 /** A disk that the machine is to go on with. */
-interface NextDisk {
+export interface NextDisk {
   node: string;
   path: string;
 }
@@ -129,7 +129,8 @@ async function copyBase(
   return from;
 }
 
-async function addNextDisk(
+/** Adds an empty disk above the machine's to the process; it is not used yet. */
+export async function addNextDisk(
   { folder, origin }: { folder: string; origin: MachineOrigin },
   qmp: QmpClient,
 ): Promise<NextDisk> {
@@ -142,7 +143,7 @@ async function addNextDisk(
     sizeBytes: origin.disk.sizeBytes,
   });
   await giveToOwnerOf(next.path, folder);
-  await qmp.execute('blockdev-add', { ...overlayNode(next.path), backing: null, 'node-name': next.node });
+  await qmp.execute('blockdev-add', { ...overlayNode(next.path, next.node), backing: null });
   return next;
 }
 
@@ -150,7 +151,7 @@ async function addNextDisk(
  * Gives the disk that the machine writes to from now on the name of its disk. It keeps the one that QEMU knows it by: QEMU
  * opens it by that again, for reading alone, when the next one takes over; a disk of which it could not would stay locked.
  */
-async function nameDisk(folder: string, path: string): Promise<void> {
+export async function nameDisk(folder: string, path: string): Promise<void> {
   const passing = join(folder, 'overlay.new');
   await rm(passing, { force: true });
   await link(path, passing);
@@ -212,7 +213,10 @@ async function saveDevices({ folder }: { folder: string }, qmp: QmpClient, state
 }
 
 /** Nobody writes to the files any more; who may read them is said by the request. */
-async function share({ folder, readableBy }: SnapshotRequest): Promise<void> {
+export async function share({
+  folder,
+  readableBy,
+}: Pick<SnapshotRequest, 'folder' | 'readableBy'>): Promise<void> {
   const paths = snapshotPaths(folder);
   const mode = readableBy === undefined ? 0o400 : 0o440;
   for (const path of [paths.memory, paths.state, paths.disk]) {
@@ -237,7 +241,9 @@ function ignoreMissing(error: NodeJS.ErrnoException): undefined {
 /** A paused sandbox outlives its host: everything reaches the platter before it is said to be saved. */
 async function keepForGood(handle: MachineHandle, folder: string, memory: FileHandle): Promise<void> {
   await memory.datasync();
-  for (const path of [snapshotPaths(folder).state, qemuFiles(handle.folder).overlay]) {
+  // What lies below was written while the machine ran on.
+  const below = handle.origin?.disk.frozen ?? [];
+  for (const path of [snapshotPaths(folder).state, ...below, qemuFiles(handle.folder).overlay]) {
     const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     try {
       await file.datasync();
@@ -249,7 +255,8 @@ async function keepForGood(handle: MachineHandle, folder: string, memory: FileHa
   await syncFolder(dirname(folder));
 }
 
-async function syncFolder(path: string): Promise<void> {
+/** What was made or renamed in a folder is there after a loss of power. */
+export async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
     await folder.sync();
@@ -259,14 +266,15 @@ async function syncFolder(path: string): Promise<void> {
 }
 
 /** The node that the guest's disk is now: the only one that can be written. */
-async function topNode(qmp: QmpClient): Promise<string> {
+export async function topNode(qmp: QmpClient): Promise<string> {
   const devices = await qmp.execute<{ inserted?: { ro: boolean; 'node-name'?: string } }[]>('query-block');
   const node = devices.find(({ inserted }) => inserted && !inserted.ro)?.inserted?.['node-name'];
   if (node === undefined) throw new VmmError('save-failed', "QEMU does not name the machine's disk");
   return node;
 }
 
-async function undo(
+/** Takes an attempt back: the machine runs on, with the disk that it has by then. */
+export async function undo(
   handle: MachineHandle,
   qmp: QmpClient,
   folder: string,
@@ -313,7 +321,8 @@ export async function settleDisk(handle: MachineHandle, qmp: QmpClient): Promise
   }
 }
 
-function asSaveError(error: unknown): unknown {
+/** What went wrong with a save, as the contract names it. */
+export function asSaveError(error: unknown): unknown {
   if (error instanceof VmmError && error.code !== 'start-failed') return error;
   const full =
     (error as NodeJS.ErrnoException).code === 'ENOSPC' ||

@@ -47,8 +47,8 @@ export function sandboxRoutes(app: FastifyInstance, { sandboxes }: ServerParts):
     sandboxes.pause(request.params.id, Number(request.query.generation ?? 0)),
   );
 
-  app.post<ById & { Body: NodeResume }>('/v1/sandboxes/:id/resume', (request, reply) =>
-    reply.status(202).send(sandboxes.resume(request.params.id, request.body.generation)),
+  app.post<ById & { Body: NodeResume }>('/v1/sandboxes/:id/resume', async (request, reply) =>
+    reply.status(202).send(await sandboxes.resume(request.params.id, request.body)),
   );
 
   app.post<ById & { Body: NodeFork }>('/v1/sandboxes/:id/fork', async (request, reply) =>

@@ -1,0 +1,132 @@
+/**
+ * The steps of a rollback: the record says where to, the old machine ends, its disk goes, a new machine goes on from the
+ * point or boots with its disk. Owned by `Sandbox`. What the point is made of was compared before.
+ *
+ * | If we die | the next node agent |
+ * |---|---|
+ * | before the record says `rollback` | finds a running or paused sandbox, as if nobody had asked |
+ * | before it says nothing of it any more | ends whatever machine there is, and begins anew |
+ * | after that (memory: before the new machine's processors start; disk: when commands work in it) | finds a machine that is being resumed, or runs |
+ */
+import { mkdir, rm } from 'node:fs/promises';
+import type { Machine } from '@sandlot/vmm';
+import { GuestRebootedError } from '../guest/channel.js';
+import { GuestClient } from '../guest/guest-client.js';
+import type { SandboxNetwork } from '../network/network.js';
+import { applyFixups } from './apply-fixups.js';
+import { bootMachine, machineIdOf } from './boot-machine.js';
+import { stateOf } from './copies.js';
+import { machineRights } from './machine-rights.js';
+import type { PausesHost } from './pauses.js';
+import { neededSnapshots, type RestorePoint } from './record.js';
+import { rebootProgress } from './record-progress.js';
+import type { StartedParts } from './start-parts.js';
+import { untilAborted } from './start-parts.js';
+import { whileItLives } from './while-it-lives.js';
+
+/** What the sandbox does for its rollbacks. */
+export interface RollbackHost extends PausesHost {
+  /** Takes a new network with the policy in force, and gives the old one up: connections of the old machine end with it. */
+  renewNetwork(): Promise<SandboxNetwork>;
+}
+
+/** Puts it back where its record says. A failure ends it: what it was is gone. */
+export async function rollBack(host: RollbackHost): Promise<void> {
+  const { record, parts, signal } = host;
+  const { rollback: point } = record;
+  try {
+    if (!point) throw new Error('the record does not say where to; a bug');
+    host.change({ state: 'resuming' });
+    await host.save(true);
+    await parts.snapshots.need(record.spec.sandboxId, neededSnapshots(record));
+    host.limitTime();
+    await host.endMachine(
+      new GuestRebootedError('The sandbox was rolled back to a checkpoint, and what ran in it ended.'),
+    );
+    signal.throwIfAborted();
+    delete record.machine;
+    const network = await host.renewNetwork();
+    await rm(parts.records.machineFolderOf(record.spec.sandboxId), { recursive: true, force: true });
+    for (const gone of ['memory', 'shell', 'startCommandRuns', 'sessionsElsewhere', 'rebooting'] as const)
+      delete record[gone];
+    delete record.report.exitCode;
+    Object.assign(record, stateOf(point));
+    if (point.memory !== undefined && point.exitCode !== undefined) record.report.exitCode = point.exitCode;
+    await host.save();
+    const started = await parts.restores.run(signal, () =>
+      point.memory === undefined ? bootFrom(host, network) : goOnFrom(point, host, network),
+    );
+    signal.throwIfAborted();
+    delete record.rollback;
+    host.run(started);
+    await host.save();
+    await parts.snapshots.need(record.spec.sandboxId, neededSnapshots(record));
+  } catch (error) {
+    // Ended by a delete, or let go of: our next start begins it again from its record.
+    if (!host.isOurs()) return;
+    host.log.warn({ err: error }, 'rollback failed');
+    await host.fail(error);
+  }
+}
+
+/** Memory, processes and disk of the point, at its own pace from there. */
+async function goOnFrom(
+  point: RestorePoint,
+  { record, parts, machineUndo, signal, save }: RollbackHost,
+  network: SandboxNetwork,
+): Promise<StartedParts> {
+  const { spec, memory, layers = [] } = record;
+  const snapshot = memory === undefined ? undefined : await parts.snapshots.read(memory);
+  if (!snapshot) throw new Error('what was saved of its memory is missing or damaged');
+  const folder = parts.records.machineFolderOf(spec.sandboxId);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const runAs = machineRights(network, record, parts.snapshots);
+  const machine: Machine = await parts.driver.restore(
+    {
+      id: spec.sandboxId,
+      folder,
+      from: snapshot,
+      disk: {
+        backingPath: point.boot.rootfsPath,
+        frozen: layers.map((id) => parts.snapshots.diskOf(id)),
+        sizeBytes: point.boot.diskBytes,
+      },
+      network: network.machine,
+      ...(runAs ? { runAs } : {}),
+      beforeRun: async (handle) => {
+        record.machine = handle;
+        delete record.rollback;
+        await save();
+      },
+    },
+    signal,
+  );
+  machineUndo.push('machine', () => machine.end());
+  if (spec.cpuLimit > 0) {
+    machineUndo.push('cpu limit', () => parts.cpuLimits.remove(spec.sandboxId));
+    await parts.cpuLimits.apply(spec.sandboxId, machine.handle.pid, spec.cpuLimit);
+  }
+  const guest = new GuestClient(machine.ports);
+  machineUndo.push('guest connection', async () => guest.close());
+  const identity = {
+    sandboxId: spec.sandboxId,
+    hostname: spec.hostname,
+    machineId: machineIdOf(spec.sandboxId, 1),
+    env: { ...spec.env, ...spec.secrets },
+  };
+  // In a point of its own it is itself; in that of the sandbox that it was made from, it is that one.
+  const isOwn = point.sandboxId === spec.sandboxId;
+  await whileItLives(machine, () => applyFixups(guest, isOwn ? undefined : identity, signal));
+  return { machine, network, guest };
+}
+
+/** The disk of the point, as after a loss of power at its instant. */
+async function bootFrom(host: RollbackHost, network: SandboxNetwork): Promise<StartedParts> {
+  const { record, parts, machineUndo, signal } = host;
+  const { spec, boot: facts, layers = [] } = record;
+  if (!facts) throw new Error('what its disk is made of is not known; a bug');
+  const shape = { vcpus: spec.vcpus, memoryMiB: spec.memoryMiB };
+  const template = await untilAborted(parts.templates.get(shape), signal);
+  const order = { spec, facts, template, network, layers, rebooted: true, diskKept: false };
+  return bootMachine(order, parts, rebootProgress(host), machineUndo, signal);
+}
