@@ -120,13 +120,17 @@ export class RecordFolder {
   /** Bytes that the machines' own files (their disks above the image) take on this host's disk now. */
   async usedBytes(): Promise<number> {
     let bytes = 0;
+    // A disk that was given to a running machine has two names.
+    const seen = new Set<number>();
     for (const name of await readdir(this.root).catch(() => [])) {
       const folder = this.machineFolderOf(name);
       for (const file of await readdir(folder).catch(() => [])) {
         // One that goes meanwhile takes nothing.
         const found = await lstat(join(folder, file)).catch(() => undefined);
+        if (!found?.isFile() || seen.has(found.ino)) continue;
+        seen.add(found.ino);
         // `blocks` counts 512 bytes each (stat(2)), whatever the file system's own size of them.
-        if (found?.isFile()) bytes += found.blocks * 512;
+        bytes += found.blocks * 512;
       }
     }
     return bytes;
