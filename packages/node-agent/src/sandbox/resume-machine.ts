@@ -45,7 +45,13 @@ export async function resumeMachine(
       ...(runAs ? { runAs } : {}),
       beforeRun: async (handle) => {
         record.machine = handle;
-        await save();
+        try {
+          // For good: after a loss of power the memory that was saved must not meet a disk that has gone on.
+          await save(true);
+        } catch (error) {
+          delete record.machine;
+          throw error;
+        }
       },
     },
     signal,

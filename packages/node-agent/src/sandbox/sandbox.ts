@@ -10,7 +10,7 @@
  */
 import { rm } from 'node:fs/promises';
 import { endings, type NodeSandboxSpec, type SandboxReport } from '@sandlot/protocol';
-import type { Machine, MachineEnd, MachineHandle } from '@sandlot/vmm';
+import { type Machine, type MachineEnd, MachineEndedError, type MachineHandle } from '@sandlot/vmm';
 import type { Logger } from 'pino';
 import { GuestRebootedError, type GuestUnreachableError } from '../guest/channel.js';
 import { GuestClient } from '../guest/guest-client.js';
@@ -117,6 +117,11 @@ export class Sandbox {
     return this.record.report.state === 'running' && this.record.rebooting === true;
   }
 
+  /** It ends, or has ended. */
+  get isEnding(): boolean {
+    return this.#ending !== undefined;
+  }
+
   /** It is being paused, is paused, or comes back from that: a request may wait for it. */
   get isResting(): boolean {
     return ['pausing', 'paused', 'resuming'].includes(this.record.report.state);
@@ -160,6 +165,8 @@ export class Sandbox {
    */
   async pause(): Promise<void> {
     if (this.record.report.state === 'paused') return;
+    // Copies of it are on their way: they come first.
+    while (!this.#pausing && this.#pauses.isSaving) await this.#starting;
     if (!this.#pausing) {
       const pausing = this.#pauses.pause().finally(() => {
         this.#pausing = undefined;
@@ -384,6 +391,7 @@ export class Sandbox {
 
   #limitTime(): void {
     this.#timeouts?.close();
+    if (this.#detached) return;
     const { deadlineUnixMs, idleTimeoutMs } = this.spec;
     this.#timeouts = new Timeouts(
       // One that rests is idle on purpose.
@@ -417,7 +425,7 @@ export class Sandbox {
   #onGuestReset({ machine, network, guest }: StartedParts): void {
     if (!this.#isPresent(machine)) return;
     if (this.#pauses.isSaving) {
-      this.#pauses.breakOff();
+      this.#pauses.breakOff(new Error('the sandbox reboots'));
       void this.#starting.then(() => this.#onGuestReset({ machine, network, guest }));
       return;
     }
@@ -505,6 +513,14 @@ export class Sandbox {
 
   #onMachineEnded(machine: Machine, end: MachineEnd): void {
     if (!this.#isPresent(machine)) return;
+    if (this.#pauses.isSaving) {
+      // The save takes back what it has made, or has made a paused sandbox by now.
+      this.#pauses.breakOff(new MachineEndedError(end));
+      void this.#pauses.saveEnded().then(() => {
+        if (this.record.report.state !== 'paused') this.#onMachineEnded(machine, end);
+      });
+      return;
+    }
     this.#log.info({ end }, 'machine ended');
     this.#ending = this.#finish(causeOfMachineEnd(end));
   }
@@ -558,7 +574,10 @@ export class Sandbox {
       endMachine: (reason) => this.#endPausedMachine(reason),
       run: (started) => this.#run(started),
       limitTime: () => this.#limitTime(),
-      fail: (error) => this.#finishAs(causeOfStartError(error, this.spec.image)),
+      fail: (error) => {
+        const cause = causeOfStartError(error, this.spec.image);
+        return this.#finishAs({ ...cause, message: `The sandbox could not be resumed: ${cause.message}` });
+      },
     };
   }
 
@@ -576,11 +595,18 @@ export class Sandbox {
   async #ownNetwork(): Promise<SandboxNetwork> {
     if (this.#network) return this.#network;
     const network = await this.parts.networks.acquire();
+    try {
+      this.record.network = network.handle;
+      await this.#save();
+      await network.applyPolicy(this.spec.egress);
+    } catch (error) {
+      // The next try begins with another one: without its policy this one would leave the sandbox alone.
+      delete this.record.network;
+      await network.release();
+      throw error;
+    }
     this.#undo.push('network', () => network.release());
     this.#network = network;
-    this.record.network = network.handle;
-    await this.#save();
-    await network.applyPolicy(this.spec.egress);
     return network;
   }
 

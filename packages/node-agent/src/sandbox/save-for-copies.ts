@@ -33,19 +33,25 @@ export async function saveForCopies(
   const id = snapshots.newId();
   record.saving = id;
   try {
-    await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
-    await save();
-    const timings = await saveInto(id, snapshotting, 'go on', parts, signal);
-    await snapshots.need(copiesHolder(id), [id]);
-    log.info({ timings }, 'saved for copies');
-  } finally {
-    // Also after a failure: it may have come after the switch to the new disk.
-    if (await snapshotting.isDiskTaken(snapshots.folderOf(id)))
-      record.layers = [...(record.layers ?? []), id];
-    delete record.saving;
-    record.machine = machine.handle;
-    await save();
-    await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
+    try {
+      await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
+      await save();
+      const timings = await saveInto(id, snapshotting, 'go on', parts, signal);
+      await snapshots.need(copiesHolder(id), [id]);
+      log.info({ timings }, 'saved for copies');
+    } finally {
+      // Also after a failure: it may have come after the switch to the new disk.
+      if (await snapshotting.isDiskTaken(snapshots.folderOf(id)))
+        record.layers = [...(record.layers ?? []), id];
+      delete record.saving;
+      record.machine = machine.handle;
+      // First the files: it may be for want of room that the record cannot be written.
+      await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
+      await save();
+    }
+  } catch (error) {
+    await snapshots.need(copiesHolder(id), []);
+    throw error;
   }
   return id;
 }
