@@ -126,3 +126,13 @@ it('copies of a fork that was cut off with the control plane end, and free their
     return body.sandboxes.length === 1;
   });
 });
+
+it('says so when the node is away, and not that there is no room', async () => {
+  const source = await world.create();
+  await world.node.stop();
+  await world.eventually(async () => {
+    const answer = await fork(source.id);
+    expect(answer.status).toBe(503);
+    return detailOf(answer).includes('its node cannot be reached');
+  });
+});

@@ -39,7 +39,9 @@ export type SandboxEvent =
   /** The node reports that it is saved and has no machine. */
   | 'paused'
   /** It is to get a machine of a raised generation, or its node makes one. */
-  | 'resume';
+  | 'resume'
+  /** Its node has not heard of the resume, or has forgotten it: it is to be told again. */
+  | 'unheard';
 
 /** What holds in a state, and what ends it. */
 export interface StateRow {
@@ -156,6 +158,7 @@ export const sandboxStates: Readonly<Record<SandboxState, StateRow>> = {
     next: {
       ran: 'running',
       paused: 'paused',
+      unheard: 'resuming',
       stop: 'stopping',
       stopped: 'stopped',
       failed: 'failed',
@@ -197,6 +200,7 @@ export const sandboxStates: Readonly<Record<SandboxState, StateRow>> = {
       ran: 'running',
       pause: 'pausing',
       paused: 'paused',
+      unheard: 'resuming',
       stop: 'stopping',
       stopped: 'stopped',
       failed: 'failed',
