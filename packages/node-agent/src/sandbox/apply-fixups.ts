@@ -14,18 +14,21 @@ const maxRounds = 5;
 
 /**
  * Applies them.
+ * @param isNewNetwork its network is not the one that its TCP connections were made in; that of a copy never is
  * @throws GuestUnreachableError, GuestCallError when the guest does not confirm
  */
 export async function applyFixups(
   guest: GuestClient,
   identity: GuestFixups['identity'],
   signal: AbortSignal,
+  isNewNetwork = identity !== undefined,
 ): Promise<void> {
   await guest.connect(guestDeadlineMs, signal);
   for (let round = 1; ; round++) {
     const fixups: GuestFixups = {
       timeUnixMs: Date.now(),
       entropyBase64: randomBytes(64).toString('base64'),
+      ...(isNewNetwork ? { abortConnections: true } : {}),
       ...(identity ? { identity } : {}),
     };
     const sentMs = performance.now();

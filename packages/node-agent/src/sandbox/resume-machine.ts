@@ -76,6 +76,7 @@ export async function takeUpMachine(
   }
   const guest = new GuestClient(machine.ports);
   undo.push('guest connection', async () => guest.close());
-  await whileItLives(machine, () => applyFixups(guest, undefined, signal));
+  await whileItLives(machine, () => applyFixups(guest, undefined, signal, record.networkIsNew));
+  delete record.networkIsNew;
   return { machine, network, guest };
 }

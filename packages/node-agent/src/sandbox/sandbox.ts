@@ -597,6 +597,7 @@ export class Sandbox {
     const network = await this.parts.networks.acquire();
     try {
       this.record.network = network.handle;
+      this.record.networkIsNew = true;
       await this.#save();
       await network.applyPolicy(this.spec.egress);
     } catch (error) {
