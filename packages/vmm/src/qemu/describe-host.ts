@@ -49,19 +49,19 @@ async function chooseAcceleration(
   version: string,
   assets: GuestAssets,
 ): Promise<{ acceleration: Acceleration; reason: string }> {
+  const emulation = async (): Promise<Acceleration> => ({
+    kind: 'tcg',
+    tscKhz: await measureTscKhz(assets.measureTscPath, options.stateFolder),
+  });
   let reason = 'KVM is switched off';
   if (options.kvm !== 'never') {
-    const answer = await probeKvm(binary, version, assets, options.stateFolder);
+    const answer = await probeKvm(binary, version, assets, options.stateFolder, emulation);
     if (answer.cpuModel !== undefined) {
       return { acceleration: { kind: 'kvm', cpuModel: answer.cpuModel }, reason: answer.reason };
     }
     reason = answer.reason;
   }
-  const tscKhz = await measureTscKhz(assets.measureTscPath, options.stateFolder);
-  return {
-    acceleration: { kind: 'tcg', tscKhz },
-    reason,
-  };
+  return { acceleration: await emulation(), reason };
 }
 
 /** A digest of everything that a template depends on besides its shape and network. Pure. */
