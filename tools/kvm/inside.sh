@@ -43,8 +43,8 @@ cd /payload/checkout || finish payload
 export SANDLOT_TEST_KVM=auto SANDLOT_TEST_SLOWNESS=20
 if [ -n "${SANDLOT_KVM_SHELL:-}" ]; then bash -c "$SANDLOT_KVM_SHELL"; finish shell; fi
 node node_modules/vitest/vitest.mjs run --project kvm --no-file-parallelism --reporter=verbose --reporter=json \
-  --outputFile.json=/tmp/report.json "$@" </dev/null
-status=$?
+  --outputFile.json=/tmp/report.json "$@" </dev/null 2>&1 | cat
+status=${PIPESTATUS[0]}
 counts=$(node tools/checks/count-report.mjs /tmp/report.json $status) || counts='0 1 0'
 report counts "$counts"
 report took "$(cut -d' ' -f1 /proc/uptime)"
