@@ -2,4 +2,5 @@
 export * from './limits.js';
 export * from './open-image-store.js';
 export { type DiskFit, fitDisk } from './rootfs/disk-fit.js';
+export { openStoreProcess } from './service/store-process.js';
 export * from './store.js';

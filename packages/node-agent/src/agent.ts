@@ -7,7 +7,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import type { Server } from 'node:http';
 import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
-import { type ImageStore, openImageStore } from '@sandlot/images';
+import { type ImageStore, openStoreProcess } from '@sandlot/images';
 import { createFakeDriver, createQemuDriver, type VmmDriver } from '@sandlot/vmm';
 import type { Logger } from 'pino';
 import { Gateway } from './gateway/gateway.js';
@@ -50,7 +50,7 @@ export async function startNodeAgent(
   const driver = createDriver(options, folder('vmm'));
   const info = await driver.describe();
   log.info({ accelerator: info.accelerator, reason: info.reason, version: info.version }, 'machines');
-  const images = await openImages(options, folder('images'));
+  const images = await openImages(options, folder('images'), log);
   const networks = await openNetworks(options, folder('network'));
   await networks.start();
   const templates = new TemplateStore({ folder: folder('templates'), driver, networks, log });
@@ -112,12 +112,11 @@ function createDriver(options: NodeAgentOptions, stateFolder: string): VmmDriver
   return createQemuDriver({ assets: options.guestAssets, stateFolder, kvm: options.kvm });
 }
 
-function openImages(options: NodeAgentOptions, root: string): Promise<ImageStore> {
-  return openImageStore({
-    root,
-    insecureRegistries: options.insecureRegistries,
-    ...(options.runChildrenAs ? { runChildrenAs: options.runChildrenAs } : {}),
-  });
+function openImages(options: NodeAgentOptions, root: string, log: Logger): Promise<ImageStore> {
+  const { insecureRegistries, runChildrenAs } = options;
+  return openStoreProcess({ root, insecureRegistries, ...(runChildrenAs ? { runChildrenAs } : {}) }, (how) =>
+    log.warn({ how }, 'the process of the image store ended; starting another'),
+  );
 }
 
 async function openNetworks(options: NodeAgentOptions, stateFolder: string): Promise<Networks> {

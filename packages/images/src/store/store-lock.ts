@@ -39,13 +39,13 @@ export async function lockStore(root: string): Promise<() => Promise<void>> {
   }
 }
 
-/** `pid starttime`, or undefined if there is no such process. */
+/** `pid starttime`, or undefined if there is no such process, or one that is dead and not reaped yet. */
 async function identityOf(pid: number): Promise<string | undefined> {
   if (!Number.isSafeInteger(pid) || pid <= 0) return undefined;
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
   // The name in parentheses may itself contain spaces; start time is the 20th field behind it.
-  const startTime = stat?.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
-  return startTime === undefined ? undefined : `${pid} ${startTime}`;
+  const fields = stat?.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return fields?.[19] === undefined || fields[0] === 'Z' ? undefined : `${pid} ${fields[19]}`;
 }
 
 /** An empty lock is one that is being written, or whose writer died in that instant. */
