@@ -17,6 +17,8 @@ mount -t tmpfs -o mode=755 tmpfs /run
 ln -sf /proc/self/fd /dev/fd
 mkdir -p "/lib/modules/$(uname -r)"
 mount -t ext4 -o ro /dev/vdc "/lib/modules/$(uname -r)"
+mkdir -p /exchange
+mount -t ext4 /dev/vdd /exchange
 hostname kvm-host
 echo '127.0.0.1 localhost kvm-host' >/etc/hosts
 ip link set lo up
@@ -24,6 +26,8 @@ ip link set lo up
 report() { printf '%s %s\n' "$1" "$2" >/dev/ttyS1; }
 finish() {
   report finished "$1"
+  cd /
+  umount /exchange
   sync
   echo o >/proc/sysrq-trigger
   sleep 60
@@ -40,7 +44,8 @@ report node "$(node --version)"
 report booted "$(cut -d' ' -f1 /proc/uptime)"
 
 cd /payload/checkout || finish payload
-export SANDLOT_TEST_KVM=auto SANDLOT_TEST_SLOWNESS=20
+export SANDLOT_TEST_KVM=auto SANDLOT_TEST_SLOWNESS=20 SANDLOT_KVM_EXCHANGE=/exchange/it
+! grep -q sandlot.second /proc/cmdline || set -- tests/kvm/move.test.ts
 if [ -n "${SANDLOT_KVM_SHELL:-}" ]; then bash -c "$SANDLOT_KVM_SHELL"; finish shell; fi
 node node_modules/vitest/vitest.mjs run --project kvm --no-file-parallelism --reporter=verbose --reporter=json \
   --outputFile.json=/tmp/report.json "$@" </dev/null 2>&1 | cat

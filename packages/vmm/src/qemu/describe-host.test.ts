@@ -58,7 +58,15 @@ describe('the counter’s rate', () => {
 
 describe('probeKvm', () => {
   const ask = (device: string) =>
-    probeKvm('qemu', '10', { digests } as never, folder, () => Promise.resolve(tcg), device);
+    probeKvm({
+      binary: 'qemu',
+      qemuVersion: '10',
+      assets: { digests } as never,
+      stateFolder: folder,
+      cpuModel: 'host',
+      emulation: () => Promise.resolve(tcg),
+      device,
+    });
 
   it('says why a host without the device has none', async () => {
     const answer = await ask(join(folder, 'no-kvm'));

@@ -24,7 +24,7 @@ const probeTimeoutMs = 180_000;
  * What to try, best first. Where a host cannot virtualise MSR_IA32_ARCH_CAPABILITIES QEMU ends at once
  * with an error, and goes without it. A guest that hangs would hang with both.
  */
-const cpuModels = ['host', 'host,-arch-capabilities'];
+const hostModels = ['host', 'host,-arch-capabilities'];
 
 /** Answer of the probe. */
 export interface KvmAnswer {
@@ -38,32 +38,47 @@ export interface KvmProbeKey {
   bootId: string;
   qemuVersion: string;
   kernel: string;
+  cpuModels: string[];
+}
+
+/** What is asked, and of which QEMU. */
+export interface KvmProbe {
+  binary: string;
+  qemuVersion: string;
+  assets: GuestAssets;
+  /** The answer is kept there. */
+  stateFolder: string;
+  /** QEMU's name of the processor that guests are to see; `host`: this host's. */
+  cpuModel: string;
+  /** What it is compared with where it is slow. */
+  emulation: () => Promise<Acceleration>;
+  /** Default `/dev/kvm`. */
+  device?: string;
 }
 
 /** Probes, or gives the kept answer. Never throws for a KVM that does not work: that is an answer. */
-export async function probeKvm(
-  binary: string,
-  qemuVersion: string,
-  assets: GuestAssets,
-  stateFolder: string,
-  emulation: () => Promise<Acceleration>,
-  device = '/dev/kvm',
-): Promise<KvmAnswer> {
-  const unusable = await findDeviceProblem(device);
+export async function probeKvm(probe: KvmProbe): Promise<KvmAnswer> {
+  const unusable = await findDeviceProblem(probe.device ?? '/dev/kvm');
   if (unusable !== undefined) return { reason: unusable };
+  const { assets, qemuVersion, stateFolder } = probe;
   const key: KvmProbeKey = {
     bootId: await readBootId(),
     qemuVersion,
     kernel: assets.digests['initramfs.cpio'] ?? '',
+    cpuModels: modelsOf(probe.cpuModel),
   };
   const path = join(stateFolder, 'kvm-probe.json');
   const kept = await readKept(path, key);
   if (kept) return kept;
   await mkdir(stateFolder, { recursive: true });
-  // Of a fixed name, so that what a killed probe left is removed by the next.
-  const answer = await tryModels(binary, assets, join(stateFolder, 'probe'), emulation);
+  const answer = await tryModels(probe, key.cpuModels);
   await writeFile(path, JSON.stringify({ key, answer }));
   return answer;
+}
+
+/** A host that lacks a part of a named processor shall not run it without. */
+function modelsOf(cpuModel: string): string[] {
+  return cpuModel === 'host' ? hostModels : [`${cpuModel},enforce`];
 }
 
 /** Group whose members may open the device, where others may not; undefined where all may, or none. */
@@ -99,12 +114,12 @@ async function findDeviceProblem(device: string): Promise<string | undefined> {
 }
 
 async function tryModels(
-  binary: string,
-  assets: GuestAssets,
-  folder: string,
-  emulation: () => Promise<Acceleration>,
+  { binary, assets, stateFolder, emulation }: KvmProbe,
+  cpuModels: string[],
 ): Promise<KvmAnswer> {
   const problems: string[] = [];
+  // Of a fixed name, so that what a killed probe left is removed by the next.
+  const folder = join(stateFolder, 'probe');
   for (const cpuModel of cpuModels) {
     const found = await raceEmulation(
       (signal) => startGuest(binary, assets, folder, { kind: 'kvm', cpuModel }, signal),
@@ -210,10 +225,7 @@ async function startGuest(
 async function readKept(path: string, key: KvmProbeKey): Promise<KvmAnswer | undefined> {
   try {
     const kept = JSON.parse(await readFile(path, 'utf8')) as { key?: KvmProbeKey; answer?: KvmAnswer };
-    const same =
-      kept.key?.bootId === key.bootId &&
-      kept.key.qemuVersion === key.qemuVersion &&
-      kept.key.kernel === key.kernel;
+    const same = JSON.stringify(kept.key) === JSON.stringify(key);
     return same && typeof kept.answer?.reason === 'string' ? kept.answer : undefined;
   } catch {
     return undefined;
