@@ -14,7 +14,7 @@ export const guestAssets = inCheckout('.cache/guest');
 export const pythonArchive = inCheckout('.cache/images/python-3.11-slim.tar');
 
 /**
- * Whether servers of tests look for KVM. Where there is none, the look takes each of them six seconds: they
+ * Whether servers of tests look for KVM. Where there is none, the look takes each of them some seconds: they
  * do without, except one that tests it, and where SANDLOT_TEST_KVM=auto says that it is worth it.
  */
 export const testKvm = process.env['SANDLOT_TEST_KVM'] === 'auto' ? 'auto' : 'never';

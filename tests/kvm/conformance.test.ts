@@ -1,17 +1,15 @@
 /** The driver on KVM: what its probe chooses, and the conformance suite, snapshots included. Run by tools/test-kvm.sh. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { createQemuDriver } from '@sandlot/vmm';
 import { describeSnapshots } from '@sandlot/vmm/conformance/describe-snapshots';
 import { describeVmmDriver } from '@sandlot/vmm/conformance/describe-vmm-driver';
 import { afterAll, expect, it } from 'vitest';
 import { guestAssets, testSlowness } from '../driver/checkout.js';
+import { makeStateFolder } from './state-folder.js';
 
-const stateFolder = mkdtempSync(join(tmpdir(), 'sandlot-vmm-state-'));
-afterAll(() => rmSync(stateFolder, { recursive: true, force: true }));
+const state = makeStateFolder();
+afterAll(() => state.close());
 
-const makeDriver = () => createQemuDriver({ assets: guestAssets, stateFolder });
+const makeDriver = () => createQemuDriver({ assets: guestAssets, stateFolder: state.of('host') });
 
 it('the probe chooses KVM', async () => {
   const driver = makeDriver();

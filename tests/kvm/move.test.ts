@@ -12,6 +12,7 @@ import { createQemuDriver, type Machine, readSnapshot, type Snapshot, type VmmDr
 import { callGuest } from '@sandlot/vmm/conformance/ping-guest';
 import { afterAll, describe, expect, it } from 'vitest';
 import { guestAssets } from '../driver/checkout.js';
+import { makeStateFolder } from './state-folder.js';
 
 /** Runs on every KVM, also the emulated one, which has no virtual 8086 mode; real hosts want one that can do more. */
 const cpuModel = 'qemu64-v1';
@@ -25,16 +26,18 @@ const own = mkdtempSync(join(tmpdir(), 'sandlot-move-'));
 const exchange = process.env['SANDLOT_KVM_EXCHANGE'] ?? join(own, 'exchange');
 const savedAlready = existsSync(join(exchange, 'named'));
 const processor = () => /^model name\s*: (.*)$/m.exec(readFileSync('/proc/cpuinfo', 'utf8'))?.[1];
+const state = makeStateFolder();
 const drivers: VmmDriver[] = [];
 const machines: Machine[] = [];
 afterAll(async () => {
   for (const machine of machines) await machine.end();
   for (const driver of drivers) await driver.close();
+  state.close();
   rmSync(own, { recursive: true, force: true });
 });
 
 function makeDriver(model: string): VmmDriver {
-  const driver = createQemuDriver({ assets: guestAssets, stateFolder: join(own, model), cpuModel: model });
+  const driver = createQemuDriver({ assets: guestAssets, stateFolder: state.of(model), cpuModel: model });
   drivers.push(driver);
   return driver;
 }

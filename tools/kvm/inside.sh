@@ -45,6 +45,7 @@ report booted "$(cut -d' ' -f1 /proc/uptime)"
 
 cd /payload/checkout || finish payload
 export SANDLOT_TEST_KVM=auto SANDLOT_TEST_SLOWNESS=20 SANDLOT_KVM_EXCHANGE=/exchange/it
+export SANDLOT_KVM_STATE=/var/lib/sandlot-kvm
 ! grep -q sandlot.second /proc/cmdline || set -- tests/kvm/move.test.ts
 if [ -n "${SANDLOT_KVM_SHELL:-}" ]; then bash -c "$SANDLOT_KVM_SHELL"; finish shell; fi
 node node_modules/vitest/vitest.mjs run --project kvm --no-file-parallelism --reporter=verbose --reporter=json \
