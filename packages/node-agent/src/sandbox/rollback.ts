@@ -58,6 +58,7 @@ export async function rollBack(host: RollbackHost): Promise<void> {
     );
     signal.throwIfAborted();
     delete record.rollback;
+    delete record.networkIsNew;
     host.run(started);
     await host.save();
     await parts.snapshots.need(record.spec.sandboxId, neededSnapshots(record));
@@ -96,7 +97,8 @@ async function goOnFrom(
       beforeRun: async (handle) => {
         record.machine = handle;
         delete record.rollback;
-        await save();
+        // For good, as in a resume: until now the point would be gone back to once more.
+        await save(true);
       },
     },
     signal,
@@ -116,7 +118,8 @@ async function goOnFrom(
   };
   // In a point of its own it is itself; in that of the sandbox that it was made from, it is that one.
   const isOwn = point.sandboxId === spec.sandboxId;
-  await whileItLives(machine, () => applyFixups(guest, isOwn ? undefined : identity, signal));
+  // Its network is new in any case, and knows no connection of the point.
+  await whileItLives(machine, () => applyFixups(guest, isOwn ? undefined : identity, signal, true));
   return { machine, network, guest };
 }
 
