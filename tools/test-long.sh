@@ -26,9 +26,9 @@ vitest_part() {
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
-# part_faults: kills, snapshots and large transfers.
+# part_faults: kills, snapshots, chains of layers and large transfers.
 part_faults() {
-  vitest_part faults --project long tests/long/faults tests/long/channel || return
+  vitest_part faults --project long tests/long/faults tests/long/channel tests/long/chains || return
   check nothing-left tools/leftovers.sh --since "$logs/leftovers.faults"
 }
 

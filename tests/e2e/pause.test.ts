@@ -1,5 +1,5 @@
 /** A paused sandbox has no machine, and goes on where it was: processes, memory, files, sessions; whenever its node agent dies. */
-import { readdirSync } from 'node:fs';
+import { existsSync, readdirSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
@@ -90,6 +90,32 @@ it('a paused one outlives its node agent, ends at its deadline, and is deleted l
   expect(await sandbox.untilState('stopped')).toMatchObject({ reason: 'TIMEOUT' });
   expect(snapshots()).toEqual([]);
   await sandbox.delete();
+});
+
+it('one whose files are gone or shut is refused at once, with the reason, and stays paused', async () => {
+  const sandbox = await node.create({ tokensFrom: 1 });
+  await sandbox.out('echo d > /root/d');
+  // A layer below its disk as well.
+  await node.requestFork(sandbox, 0);
+  await pauseSandbox(node, sandbox);
+  const disk = join(node.dataFolder, 'sandboxes', sandbox.id, 'm/overlay.qcow2');
+  const layer = snapshots()
+    .map((id) => join(node.dataFolder, 'snapshots', id, 'disk.qcow2'))
+    .find((path) => existsSync(path)) as string;
+  for (const path of [disk, layer]) {
+    renameSync(path, `${path}.away`);
+    const begin = performance.now();
+    await resumeSandbox(node, sandbox);
+    await sandbox.untilState('paused');
+    expect(performance.now() - begin).toBeLessThan(10_000);
+    expect((await sandbox.report()).message).toMatch(/No such file/i);
+    renameSync(`${path}.away`, path);
+  }
+  await resumeSandbox(node, sandbox);
+  await sandbox.untilState('running');
+  expect(await sandbox.out('cat /root/d')).toBe('d');
+  await sandbox.delete();
+  expect(snapshots()).toEqual([]);
 });
 
 it('refuses a generation that is not higher, and what does not run', async () => {

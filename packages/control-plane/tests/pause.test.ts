@@ -59,6 +59,32 @@ it('wakes one that a request waits for, and says why one cannot be resumed', asy
   await world.eventually(async () => (await world.get(id)).status === 'RUNNING');
 });
 
+it('one whose node refuses to resume it stays paused, can be tried again, and its end is believed', async () => {
+  const { id } = await world.create();
+  const { generation = 0 } = (await pause(id)).body;
+  world.node.refuseResume = {
+    status: 409,
+    body: { code: 'conflict', message: 'the node is not in the mood' },
+  };
+  const refused = await resume(id);
+  expect(refused.status).toBe(502);
+  expect((refused.body as unknown as { detail: string }).detail).toContain('not in the mood');
+  expect(await world.get(id)).toMatchObject({ status: 'PAUSED', generation });
+  world.node.refuseResume = undefined;
+  expect((await resume(id)).body).toMatchObject({ status: 'RUNNING', generation: generation + 1 });
+  // It refuses because it has ended there, which it said while a higher generation was awaited.
+  await pause(id);
+  world.node.gate = async (kind) => {
+    if (kind === 'resume')
+      world.node.change(id, { state: 'stopped', reason: 'TIMEOUT', message: 'its time was over' });
+  };
+  world.node.refuseResume = { status: 409, body: { code: 'conflict', message: 'it has ended' } };
+  await resume(id);
+  await world.eventually(async () => (await world.get(id)).status === 'TIMEOUT');
+  world.node.refuseResume = undefined;
+  world.node.gate = async () => undefined;
+});
+
 it('an idle one is paused by its node', async () => {
   const { id, idleAction, idleTimeoutMinutes } = await world.create({ idle_action: 'pause' });
   expect({ idleAction, idleTimeoutMinutes }).toEqual({ idleAction: 'pause', idleTimeoutMinutes: 15 });

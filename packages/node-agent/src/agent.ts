@@ -25,6 +25,7 @@ import { CpuLimits } from './sandbox/cpu-limits.js';
 import { RecordFolder } from './sandbox/record.js';
 import { Sandboxes } from './sandbox/sandboxes.js';
 import { Semaphore } from './sandbox/semaphore.js';
+import { ChainMerger } from './snapshots/chain-merger.js';
 import { Checksums } from './snapshots/checksums.js';
 import { SnapshotStore } from './snapshots/snapshot-store.js';
 import { TemplateStore } from './templates/template-store.js';
@@ -68,13 +69,15 @@ export async function startNodeAgent(
   });
   await checkpoints.open();
   const cpuLimits = await CpuLimits.open(options.instanceId);
-  const sandboxes = new Sandboxes(
+  const merger = new ChainMerger({ driver, snapshots, log, chains: () => sandboxes.list() });
+  const sandboxes: Sandboxes = new Sandboxes(
     {
       driver,
       images,
       networks,
       templates,
       snapshots,
+      merger,
       checksums,
       records,
       cpuLimits,
@@ -84,6 +87,7 @@ export async function startNodeAgent(
     log,
   );
   await sandboxes.open(found);
+  merger.look();
   const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes, records, snapshots });
   const server = createNodeServer({
     sandboxes,
@@ -105,6 +109,7 @@ export async function startNodeAgent(
       clearInterval(reaper);
       server.close();
       server.closeAllConnections();
+      await merger.close();
       if (mode === 'remove') {
         await sandboxes.endAll('Sandlot was stopped on this host.');
         await cpuLimits.reap(() => false);

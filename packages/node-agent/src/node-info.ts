@@ -36,7 +36,9 @@ export async function describeNode({
 }: Parts): Promise<NodeInfo> {
   const disk = await statfs(options.dataFolder);
   // Reservations are taken off the offer, so what stands behind them must not be taken off twice.
-  const usedBytes = (await records.usedBytes()) + (await snapshots.usedBytes());
+  // A disk that has just become a snapshot's has a name with its machine too.
+  const seen = new Set<string>();
+  const usedBytes = (await records.usedBytes(seen)) + (await snapshots.usedBytes(seen));
   const diskGiB = (disk.bavail * disk.bsize + usedBytes) / 2 ** 30;
   const memoryMiB = Math.max(0, totalmem() / 2 ** 20 - keptMemoryMiB);
   const warnings = networks.warnings();
@@ -65,5 +67,6 @@ export async function describeNode({
       .list()
       .map((sandbox) => sandbox.report)
       .flatMap(({ sandboxId, pid }) => (pid === undefined ? [] : [{ id: sandboxId, pid }])),
+    snapshots: await snapshots.use(),
   };
 }

@@ -55,6 +55,19 @@ export interface NodeInfo {
   /** Our other processes on this node. */
   processes: { pid: number; role: string }[];
   machines: { id: string; pid: number }[];
+  /** What saved machines take of the disk. Absent: an earlier version. */
+  snapshots?: SnapshotUse[];
+}
+
+/** What is kept of saved machines for one who needs it: a sandbox, by its id, or what its name says. */
+export interface SnapshotUse {
+  holder: string;
+  /** Below its disk. */
+  layers: number;
+  /** Go with it. */
+  ownBytes: number;
+  /** Others need them too. Blocks that files share by reflink count in each. */
+  sharedBytes: number;
 }
 
 /** Everything a node needs to run a sandbox. Sent once for each generation. */

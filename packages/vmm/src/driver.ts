@@ -136,6 +136,24 @@ export interface SnapshotRequest {
   readableBy?: number;
 }
 
+/** Request of {@link VmmDriver.mergeLayers}. */
+export interface MergeRequest {
+  /** Disks of snapshots that lie directly on each other, the lowest first. Nobody writes to them. */
+  layers: readonly string[];
+  /** Existing empty folder for the file, which is named as the disk of a snapshot. On failure it is emptied again. */
+  folder: string;
+  /** Group that may read the file, beside root; where machines have identities of their own. */
+  readableBy?: number;
+  /** Called after each piece of at most 1 MiB; the merge goes on when it resolves. What it throws fails the merge. */
+  pace?(bytes: number): Promise<void>;
+}
+
+/** A layer that was made of several. */
+export interface MergedLayer {
+  /** Of content that was copied. */
+  bytes: number;
+}
+
 /** Request of {@link VmmDriver.restore}. */
 export interface RestoreRequest {
   /** For names and logs. */
@@ -250,6 +268,12 @@ export interface MachineSnapshotting {
   /** Whether an attempt to save into this folder that was cut off has given the machine a new disk: that of the folder is then below it. */
   isDiskTaken(folder: string): Promise<boolean>;
   /**
+   * From now on its disk stands above these, the lowest first, as in {@link DiskLayers.frozen}. They hold the same as those that
+   * it stands above: some of them merged. The guest runs on. On a throw ({@link VmmError}) it stands above those of before,
+   * or these; the handle names some that exist as long as both do. Not while it is saved.
+   */
+  restack(frozen: readonly string[]): Promise<void>;
+  /**
    * Saves the disk alone; the machine goes on with a new one above it, and does not stand still. Present where the driver
    * can. Failures, and what is left when we die on the way, are as of `save`.
    */
@@ -277,6 +301,12 @@ export interface VmmDriver {
   buildTemplate(request: TemplateRequest, signal: AbortSignal): Promise<Template>;
   /** Throws {@link VmmError}; on failure or abort the process is gone before it rejects. */
   restore(request: RestoreRequest, signal: AbortSignal): Promise<Machine>;
+  /**
+   * Makes one layer of several, which is the same to whoever stands above it. No machine takes part: those that stand above
+   * them run on, see {@link MachineSnapshotting.restack}. The file is on the host's disk for good when it resolves.
+   * Present where the driver can. Throws {@link VmmError}.
+   */
+  mergeLayers?(request: MergeRequest, signal: AbortSignal): Promise<MergedLayer>;
   /** The machine of this handle, or how it ended. Never starts anything. */
   adopt(handle: MachineHandle): Promise<Machine | MachineEnd>;
   /** Releases what the driver itself holds. Machines go on. */

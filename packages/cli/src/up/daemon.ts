@@ -22,6 +22,11 @@ export interface DaemonSpec {
 }
 
 const pollMs = 50;
+/**
+ * Memory of this size and more goes back to the system when it is freed: buffers of streams do. Otherwise a daemon keeps for ever
+ * what it needed once, and every process that it starts takes longer (docs/rfd/0002).
+ */
+const mappedFromBytes = 32 * 1024;
 
 /** True while its process lives and answers. */
 export async function isRunning(spec: DaemonSpec): Promise<boolean> {
@@ -116,6 +121,7 @@ function daemonEnvironment(): Record<string, string> {
     const value = process.env[name];
     if (value !== undefined) chosen[name] = value;
   }
+  chosen['MALLOC_MMAP_THRESHOLD_'] = String(mappedFromBytes);
   chosen['PATH'] ??= '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
   if (!chosen['PATH'].split(':').includes('/usr/sbin')) chosen['PATH'] += ':/usr/sbin:/sbin';
   return chosen;

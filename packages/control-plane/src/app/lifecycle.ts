@@ -165,6 +165,7 @@ export class Lifecycle {
         log.warn({ err: error }, 'the node refused to resume the sandbox');
         const message = `Its node refused to resume it: ${error.message}`;
         await this.store.change(id, (current) => this.#notResumed(current, message));
+        await this.#learnEnd(nodeId, id);
       } else log.warn({ err: error }, 'the sandbox could not be resumed yet; it will be tried again');
     }
   }
@@ -173,12 +174,23 @@ export class Lifecycle {
   #notResumed(record: SandboxRecord, message: string): SandboxRecord | undefined {
     const { state, rollback, generation } = record;
     if (state !== 'resuming') return undefined;
-    if (!rollback) return transition(record, 'paused', this.now(), { message });
-    // What is reported from there is of the generation before.
-    const { checkpointId: _, tip: __, ...rest } = record;
+    // What is reported from there, an end before all, is of the generation before.
     const before = { generation: generation - 1, rollback: null, acceptedAt: this.now(), message };
+    if (!rollback) return transition(record, 'paused', this.now(), before);
+    const { checkpointId: _, tip: __, ...rest } = record;
     const restored = { ...rest, ...rollback.was };
     return transition(restored, rollback.from === 'running' ? 'ran' : 'paused', this.now(), before);
+  }
+
+  /** It may have ended there, and said so while a higher generation was awaited. */
+  async #learnEnd(nodeId: string, id: string): Promise<void> {
+    try {
+      const reports = await this.fleet.client(nodeId).list();
+      const report = reports.find(({ sandboxId }) => sandboxId === id);
+      if (report?.state === 'stopped' || report?.state === 'failed') await this.sink(nodeId, report);
+    } catch (error) {
+      this.log.warn({ err: error, sandboxId: id, nodeId }, 'the node did not say what a sandbox is');
+    }
   }
 
   /** The node will never take it. It may still hold something of an earlier try, hence stopping. */

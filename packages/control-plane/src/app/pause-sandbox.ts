@@ -66,7 +66,8 @@ export async function resumeSandbox(app: AppContext, caller: Caller, id: string)
   const settled = (current: SandboxRecord) =>
     current.state === 'running' || current.state === 'paused' || isEnded(current.state);
   const after = (await app.hub.wait(id, waitMs, settled, caller.signal)) ?? record;
-  if (after.state === 'paused' && after.generation === generation)
+  // Refused by its node, it is of the generation before.
+  if (after.state === 'paused' && after.generation <= generation)
     throw new AppError(
       'NODE_ERROR',
       `Sandbox ${id} could not be resumed and is still paused: ${after.message ?? 'its node gave no reason'}`,

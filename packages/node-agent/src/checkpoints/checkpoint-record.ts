@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import type { CheckpointConsistency } from '@sandlot/protocol';
 import type { Shape } from '@sandlot/vmm';
 import { RecordFormError, type RestorePoint } from '../sandbox/record.js';
+import type { SnapshotNeeds } from '../snapshots/snapshot-store.js';
 
 /** Everything of a checkpoint but its files. */
 export interface CheckpointRecord {
@@ -24,6 +25,13 @@ export interface CheckpointRecord {
   point: RestorePoint;
   /** Of the machine whose memory it has; it goes on only where these are the same. */
   made?: { shape: Shape; fingerprint: string; by: string };
+}
+
+/** The same, as it is needed. */
+export function checkpointNeeds({
+  point: { memory, layers },
+}: Pick<CheckpointRecord, 'point'>): SnapshotNeeds {
+  return { whole: memory === undefined ? [] : [memory], disks: layers };
 }
 
 /** Ids of all snapshots that it is made of. */

@@ -10,7 +10,12 @@ import type { DriverInfo } from '@sandlot/vmm';
 import { SandboxConflictError } from '../sandbox/conflict.js';
 import type { Checksums } from '../snapshots/checksums.js';
 import type { SnapshotStore } from '../snapshots/snapshot-store.js';
-import { type CheckpointFolder, type CheckpointRecord, snapshotsOf } from './checkpoint-record.js';
+import {
+  type CheckpointFolder,
+  type CheckpointRecord,
+  checkpointNeeds,
+  snapshotsOf,
+} from './checkpoint-record.js';
 import { verifyPoint } from './verify-point.js';
 
 /** What it works with. */
@@ -42,7 +47,7 @@ export class CheckpointStore {
   async open(): Promise<void> {
     for (const record of await this.parts.folder.readAll()) {
       this.#all.set(record.id, record);
-      await this.parts.snapshots.need(checkpointHolder(record.id), snapshotsOf(record));
+      await this.parts.snapshots.need(checkpointHolder(record.id), checkpointNeeds(record));
     }
   }
 

@@ -5,7 +5,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import type { ExecStart, GuestInit, NodeSandboxSpec } from '@sandlot/protocol';
-import { type Machine, snapshotPaths, type Template } from '@sandlot/vmm';
+import type { Machine, Template } from '@sandlot/vmm';
 import { GuestCallError, GuestClient } from '../guest/guest-client.js';
 import { guestAddresses, type SandboxNetwork } from '../network/network.js';
 import { firstPrograms } from './init-program.js';
@@ -87,7 +87,7 @@ async function restore(
       from: template,
       disk: {
         backingPath: facts.rootfsPath,
-        frozen: layers.map((id) => snapshotPaths(parts.snapshots.folderOf(id)).disk),
+        frozen: layers.map((id) => parts.snapshots.diskOf(id)),
         sizeBytes: facts.diskBytes,
         ...(diskKept ? { kept: true } : head ? { head } : {}),
       },

@@ -47,6 +47,7 @@ export interface PausesHost extends RecordOwner {
 export class Pauses {
   readonly #waiters = new Waiters();
   #saving: AbortController | undefined;
+  #between: Promise<void> | undefined;
 
   constructor(private readonly host: PausesHost) {}
 
@@ -60,6 +61,34 @@ export class Pauses {
     return this.#saving !== undefined;
   }
 
+  /** Something short is done to it: a save, or a reboot, waits for that. */
+  get isHeld(): boolean {
+    return this.#between !== undefined;
+  }
+
+  /**
+   * Does short work while nothing else is done to it, with its machine if it has one. Resolves with false, and nothing done, when it neither
+   * runs nor is paused, or is being saved.
+   */
+  async hold(work: (machine: Machine | undefined) => Promise<void>): Promise<boolean> {
+    const { host } = this;
+    const { state } = host.record.report;
+    const started = host.started();
+    const runs = state === 'running' && started !== undefined && host.isPresent(started.machine);
+    if (this.#saving || this.#between || !host.isOurs() || !(runs || state === 'paused')) return false;
+    const doing = work(runs ? started.machine : undefined);
+    this.#between = doing.then(
+      () => undefined,
+      () => undefined,
+    );
+    try {
+      await doing;
+    } finally {
+      this.#between = undefined;
+    }
+    return true;
+  }
+
   /** Breaks off a save whose guest has asked for a reboot meanwhile. */
   breakOff(): void {
     this.#saving?.abort(new Error('the sandbox reboots'));
@@ -70,6 +99,7 @@ export class Pauses {
    * @throws SandboxConflictError when the sandbox does not run, or is being saved
    */
   async save<T>(work: (machine: Machine, signal: AbortSignal) => Promise<T>): Promise<T> {
+    while (this.#between) await this.#between;
     const { host } = this;
     const { report, spec } = host.record;
     const started = host.started();

@@ -2,11 +2,13 @@
  * What a node keeps of each sandbox on disk, so that it can be adopted after our restart. Only
  * `Sandbox` writes it. A record is whole or absent: it is written beside and renamed.
  */
-import { lstat, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { GuestInit, NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import type { MachineHandle } from '@sandlot/vmm';
 import type { NetworkHandle } from '../network/network.js';
+import { bytesOfFile } from '../snapshots/disk-use.js';
+import type { SnapshotNeeds } from '../snapshots/snapshot-store.js';
 
 /** Everything that must survive us. */
 export interface SandboxRecord {
@@ -59,10 +61,10 @@ export interface RestorePoint {
   exitCode?: number;
 }
 
-/** Ids of all snapshots without which a sandbox could not go on. */
-export function neededSnapshots({ memory, layers = [], saving, rollback }: SandboxRecord): string[] {
-  const back = rollback ? [rollback.memory, ...rollback.layers] : [];
-  return [...new Set([memory, ...layers, saving, ...back].filter((id) => id !== undefined))];
+/** All snapshots without which a sandbox could not go on. */
+export function neededSnapshots({ memory, layers = [], saving, rollback }: SandboxRecord): SnapshotNeeds {
+  const whole = [memory, saving, rollback?.memory].filter((id) => id !== undefined);
+  return { whole, disks: [...layers, ...(rollback?.layers ?? [])] };
 }
 
 /** What every machine of the sandbox is made of, the first and those after a reboot. */
@@ -139,17 +141,16 @@ export class RecordFolder {
     return { records, strays };
   }
 
-  /** Bytes that the machines' own files (their disks above the image) take on this host's disk now. */
-  async usedBytes(): Promise<number> {
+  /**
+   * Bytes that the machines' own files (their disks above the image) take on this host's disk now.
+   * @param seen files that are counted already, by another name
+   */
+  async usedBytes(seen = new Set<string>()): Promise<number> {
     let bytes = 0;
     for (const name of await readdir(this.root).catch(() => [])) {
       const folder = this.machineFolderOf(name);
-      for (const file of await readdir(folder).catch(() => [])) {
-        // One that goes meanwhile takes nothing.
-        const found = await lstat(join(folder, file)).catch(() => undefined);
-        // `blocks` counts 512 bytes each (stat(2)), whatever the file system's own size of them.
-        if (found?.isFile()) bytes += found.blocks * 512;
-      }
+      for (const file of await readdir(folder).catch(() => []))
+        bytes += await bytesOfFile(join(folder, file), seen);
     }
     return bytes;
   }

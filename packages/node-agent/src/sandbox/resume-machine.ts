@@ -31,7 +31,7 @@ export async function resumeMachine(
   undo: UndoStack,
   signal: AbortSignal,
 ): Promise<Machine> {
-  const { spec } = record;
+  const { spec, layers = [] } = record;
   const folder = parts.records.machineFolderOf(spec.sandboxId);
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const runAs = machineRights(network, record, parts.snapshots);
@@ -40,7 +40,8 @@ export async function resumeMachine(
       id: spec.sandboxId,
       folder,
       from: snapshot,
-      disk: { ...snapshot.disk, kept: true },
+      // Some may have been merged since it was saved.
+      disk: { ...snapshot.disk, frozen: layers.map((id) => parts.snapshots.diskOf(id)), kept: true },
       network: network.machine,
       ...(runAs ? { runAs } : {}),
       beforeRun: async (handle) => {

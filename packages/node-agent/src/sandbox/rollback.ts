@@ -9,7 +9,7 @@
  * | after that (memory: before the new machine's processors start; disk: when commands work in it) | finds a machine that is being resumed, or runs |
  */
 import { mkdir, rm } from 'node:fs/promises';
-import { type Machine, snapshotPaths } from '@sandlot/vmm';
+import type { Machine } from '@sandlot/vmm';
 import { GuestRebootedError } from '../guest/channel.js';
 import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
@@ -88,7 +88,7 @@ async function goOnFrom(
       from: snapshot,
       disk: {
         backingPath: point.boot.rootfsPath,
-        frozen: layers.map((id) => snapshotPaths(parts.snapshots.folderOf(id)).disk),
+        frozen: layers.map((id) => parts.snapshots.diskOf(id)),
         sizeBytes: point.boot.diskBytes,
       },
       network: network.machine,

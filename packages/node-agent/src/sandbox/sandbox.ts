@@ -16,6 +16,7 @@ import type { Logger } from 'pino';
 import { GuestRebootedError, type GuestUnreachableError } from '../guest/channel.js';
 import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
+import type { Chain } from '../snapshots/chain-merger.js';
 import { Activity } from './activity.js';
 import { bootMachine } from './boot-machine.js';
 import { SandboxConflictError } from './conflict.js';
@@ -35,6 +36,7 @@ import { Pauses, type PausesHost } from './pauses.js';
 import { RebootLimit } from './reboot-limit.js';
 import { neededSnapshots, type RestorePoint, type SandboxRecord } from './record.js';
 import { type RecordOwner, rebootProgress, startProgress } from './record-progress.js';
+import { replaceLayers } from './replace-layers.js';
 import { type RollbackHost, rollBack } from './rollback.js';
 import { saveForCopies, settleSave } from './save-for-copies.js';
 import { startCopy } from './start-copy.js';
@@ -49,7 +51,7 @@ const deadAgentGraceMs = 2_000;
 const logTailBytes = 64 * 1024;
 
 /** One sandbox. */
-export class Sandbox {
+export class Sandbox implements Chain {
   readonly activity: Activity;
   /** Which of its execs act in its default view. */
   readonly views: ExecViews;
@@ -167,11 +169,30 @@ export class Sandbox {
 
   /** One save after the other; an end waits for it. */
   async #saveGoingOn<T>(work: (started: StartedParts, signal: AbortSignal) => Promise<T>): Promise<T> {
-    while (this.#pauses.isSaving) await this.#starting;
+    await this.parts.merger.room(this, this.#abort.signal);
+    while (this.#pauses.isSaving || this.#pauses.isHeld) await this.#starting;
     const started = this.#started;
     const saving = this.#pauses.save((_, signal) => work(started as StartedParts, signal));
     this.#letEndWaitFor(saving);
-    return saving;
+    try {
+      return await saving;
+    } finally {
+      this.parts.merger.look();
+    }
+  }
+
+  /** Snapshots whose disks lie below its own, the lowest first. */
+  get layers(): readonly string[] {
+    return this.record.layers ?? [];
+  }
+
+  /** See {@link Chain}. */
+  async replaceLayers(run: readonly string[], merged: string): Promise<boolean> {
+    const replacing = this.#pauses.hold((machine) =>
+      replaceLayers(machine, this.#owner(), this.parts, run, merged),
+    );
+    this.#letEndWaitFor(replacing);
+    return replacing;
   }
 
   /**
@@ -463,7 +484,7 @@ export class Sandbox {
 
   #onGuestReset({ machine, network, guest }: StartedParts): void {
     if (!this.#isPresent(machine)) return;
-    if (this.#pauses.isSaving) {
+    if (this.#pauses.isSaving || this.#pauses.isHeld) {
       this.#pauses.breakOff();
       void this.#starting.then(() => this.#onGuestReset({ machine, network, guest }));
       return;

@@ -73,7 +73,7 @@ export async function saveAndGoOn(
     await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
     await save();
     const timings = await saveMachine(id, snapshotting, signal);
-    await snapshots.need(holderOf(id), [...(record.layers ?? []), id]);
+    await snapshots.need(holderOf(id), { whole: [id], disks: record.layers ?? [] });
     log.info({ timings }, 'saved, and goes on');
   } finally {
     // Also after a failure: it may have come after the switch to the new disk.

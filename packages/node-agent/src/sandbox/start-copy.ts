@@ -6,7 +6,7 @@
  * is ended. If we die on the way, the start begins anew from the same snapshot.
  */
 import { mkdir, rm } from 'node:fs/promises';
-import { type Machine, snapshotPaths } from '@sandlot/vmm';
+import type { Machine } from '@sandlot/vmm';
 import { verifyPoint } from '../checkpoints/verify-point.js';
 import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
@@ -88,7 +88,7 @@ async function restore(
       from: snapshot,
       disk: {
         backingPath: boot.rootfsPath,
-        frozen: layers.map((id) => snapshotPaths(parts.snapshots.folderOf(id)).disk),
+        frozen: layers.map((id) => parts.snapshots.diskOf(id)),
         sizeBytes: boot.diskBytes,
       },
       network: network.machine,

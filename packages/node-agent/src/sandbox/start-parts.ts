@@ -4,6 +4,7 @@ import type { GuestInitResult, StartStage } from '@sandlot/protocol';
 import type { Machine, VmmDriver } from '@sandlot/vmm';
 import type { GuestClient } from '../guest/guest-client.js';
 import type { Networks, SandboxNetwork } from '../network/network.js';
+import type { ChainMerger } from '../snapshots/chain-merger.js';
 import type { Checksums } from '../snapshots/checksums.js';
 import type { SnapshotStore } from '../snapshots/snapshot-store.js';
 import type { TemplateStore } from '../templates/template-store.js';
@@ -18,6 +19,7 @@ export interface StartParts {
   networks: Networks;
   templates: TemplateStore;
   snapshots: SnapshotStore;
+  merger: Pick<ChainMerger, 'look' | 'room'>;
   checksums: Checksums;
   records: RecordFolder;
   cpuLimits: CpuLimits;

@@ -11,7 +11,8 @@ import { type FileHandle, open, readFile, rename, rm, writeFile } from 'node:fs/
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 
-const fileName = 'checksums.json';
+/** Name of the file of them in a snapshot's folder. */
+export const checksumsFile = 'checksums.json';
 /** Bytes hashed at once, off our thread; blocks of zeroes count for nothing, so holes need not be read. */
 const blockBytes = 1024 * 1024;
 const zeros = Buffer.alloc(blockBytes);
@@ -57,10 +58,10 @@ export class Checksums {
         await file.close();
       }
     }
-    const passing = join(folder, `${fileName}.tmp`);
+    const passing = join(folder, `${checksumsFile}.tmp`);
     await rm(passing, { force: true });
     await writeFile(passing, JSON.stringify(sums), { mode: 0o400, flush: true });
-    await rename(passing, join(folder, fileName));
+    await rename(passing, join(folder, checksumsFile));
     await syncFolder(folder);
   }
 
@@ -175,7 +176,7 @@ interface Extent {
 
 async function readChecksums(folder: string): Promise<Record<string, string> | undefined> {
   try {
-    return JSON.parse(await readFile(join(folder, fileName), 'utf8')) as Record<string, string>;
+    return JSON.parse(await readFile(join(folder, checksumsFile), 'utf8')) as Record<string, string>;
   } catch (error) {
     if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;

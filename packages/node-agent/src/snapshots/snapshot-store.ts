@@ -1,24 +1,36 @@
 /**
  * The snapshots of a node: a folder each, named by a random id, kept as long as anybody needs it. A paused sandbox needs
- * its own; a machine needs the one that its memory began as, and those whose disks lie below its own; a checkpoint needs those that it is made of. Opened by
- * `agent.ts`; sandboxes say what they need, and what nobody needs goes.
+ * its own whole; a machine needs the one that its memory began as whole, and of those whose disks lie below its own the
+ * disks; a checkpoint needs those that it is made of. Opened by `agent.ts`; sandboxes and checkpoints say what they need, and what
+ * nobody needs goes: of a snapshot that is only a layer of disks its memory goes.
  *
  * If we die: what the records name is needed again; the rest is removed by `reap` after the records are read.
  */
 import { randomBytes } from 'node:crypto';
-import { lstat, mkdir, readdir, rm } from 'node:fs/promises';
-import { join } from 'node:path';
-import { readSnapshot, type Snapshot } from '@sandlot/vmm';
+import { mkdir, readdir, rm } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import type { SnapshotUse } from '@sandlot/protocol';
+import { readSnapshot, type Snapshot, snapshotPaths } from '@sandlot/vmm';
+import { checksumsFile } from './checksums.js';
+import { bytesOfFile } from './disk-use.js';
 
 const idPattern = /^[0-9a-f]{16}$/;
 /** Groups of snapshots: far above those of any host, below the half of the number space that some kernels cannot use. */
 const firstGid = 0x4000_0000;
 const gidDigits = 7;
 
+/** Which snapshots somebody needs, by their ids. */
+export interface SnapshotNeeds {
+  /** With memory and all. */
+  whole: readonly string[];
+  /** As layers of a disk. */
+  disks: readonly string[];
+}
+
 /** All snapshots of a node. */
 export class SnapshotStore {
   /** What each sandbox or checkpoint needs, by its id or name. */
-  readonly #needs = new Map<string, ReadonlySet<string>>();
+  readonly #needs = new Map<string, { whole: ReadonlySet<string>; disks: ReadonlySet<string> }>();
 
   /** @param asRoot machines have identities of their own, and read a snapshot through its group */
   constructor(
@@ -47,6 +59,11 @@ export class SnapshotStore {
     return join(this.root, id);
   }
 
+  /** File of its disk, as a layer of other disks. */
+  diskOf(id: string): string {
+    return snapshotPaths(this.folderOf(id)).disk;
+  }
+
   /** Group that may read it; undefined where all machines have one identity. */
   groupOf(id: string): number | undefined {
     return this.asRoot ? firstGid + Number.parseInt(id.slice(0, gidDigits), 16) : undefined;
@@ -57,55 +74,107 @@ export class SnapshotStore {
     return readSnapshot(this.folderOf(id));
   }
 
-  /** From now on this sandbox or checkpoint needs these and no others. What it no longer needs goes, unless another does. */
-  async need(holder: string, ids: readonly string[]): Promise<void> {
-    const before = this.#needs.get(holder) ?? new Set();
-    if (ids.length > 0) this.#needs.set(holder, new Set(ids));
+  /**
+   * From now on this sandbox or checkpoint needs these and no others; a plain list is needed whole. What it no longer needs goes, unless
+   * another does.
+   */
+  async need(holder: string, needs: readonly string[] | SnapshotNeeds): Promise<void> {
+    const { whole, disks } = 'whole' in needs ? needs : { whole: needs, disks: [] };
+    const before = this.#needs.get(holder);
+    if (whole.length + disks.length > 0)
+      this.#needs.set(holder, { whole: new Set(whole), disks: new Set(disks) });
     else this.#needs.delete(holder);
-    for (const id of before) if (!this.#isNeeded(id)) await this.#remove(id);
+    for (const id of new Set([...(before?.whole ?? []), ...(before?.disks ?? [])]))
+      await this.#dropUnneeded(id);
+  }
+
+  /** Whether anybody needs it, be it only as a layer. */
+  isNeeded(id: string): boolean {
+    return this.#holdersOf(id, 'disks').size > 0;
   }
 
   /** Removes what nobody needs. Called after all sandboxes have said what they do. */
   async reap(): Promise<void> {
     for (const name of await readdir(this.root).catch(() => [])) {
-      if (!idPattern.test(name) || !this.#isNeeded(name)) await this.#remove(name);
+      if (idPattern.test(name)) await this.#dropUnneeded(name);
+      else await rm(join(this.root, name), { recursive: true, force: true });
     }
   }
 
-  /** Bytes that they take on the disk now. */
-  async usedBytes(): Promise<number> {
+  /**
+   * Bytes that they take on the disk now.
+   * @param seen files that are counted already, by another name
+   */
+  async usedBytes(seen = new Set<string>()): Promise<number> {
     let bytes = 0;
-    for (const name of await readdir(this.root).catch(() => [])) bytes += await this.#bytesOf(name);
+    for (const name of await readdir(this.root).catch(() => [])) {
+      for (const file of await this.#filesOf(name)) bytes += await bytesOfFile(file, seen);
+    }
     return bytes;
   }
 
-  /** The same of what one needs: alone, so that they would go with it, and together with others. */
+  /** Bytes of a snapshot's disk alone. */
+  diskBytes(id: string): Promise<number> {
+    return bytesOfFile(this.diskOf(id));
+  }
+
+  /**
+   * What one's snapshots take of the disk: files that go with it, and those that others need too. Blocks that files share by
+   * reflink count in each.
+   */
   async bytesNeededBy(holder: string): Promise<{ ownBytes: number; sharedBytes: number }> {
-    const sums = { ownBytes: 0, sharedBytes: 0 };
-    for (const id of this.#needs.get(holder) ?? []) {
-      let holders = 0;
-      for (const ids of this.#needs.values()) if (ids.has(id)) holders++;
-      sums[holders > 1 ? 'sharedBytes' : 'ownBytes'] += await this.#bytesOf(id);
-    }
-    return sums;
-  }
-
-  async #bytesOf(id: string): Promise<number> {
-    let bytes = 0;
-    for (const file of await readdir(this.folderOf(id)).catch(() => [])) {
-      const found = await lstat(join(this.folderOf(id), file)).catch(() => undefined);
-      // Module disks are the template's, by another name.
-      if (found?.isFile() && file !== 'modules.ext4') bytes += found.blocks * 512;
+    const bytes = { ownBytes: 0, sharedBytes: 0 };
+    const { whole, disks } = this.#needs.get(holder) ?? {
+      whole: new Set<string>(),
+      disks: new Set<string>(),
+    };
+    for (const id of new Set([...whole, ...disks])) {
+      const disk = basename(this.diskOf(id));
+      for (const file of await this.#filesOf(id)) {
+        const part = basename(file) === disk ? 'disks' : 'whole';
+        if (part === 'whole' && !whole.has(id)) continue;
+        const others = this.#holdersOf(id, part).size > 1;
+        bytes[others ? 'sharedBytes' : 'ownBytes'] += await bytesOfFile(file);
+      }
     }
     return bytes;
   }
 
-  #isNeeded(id: string): boolean {
-    for (const ids of this.#needs.values()) if (ids.has(id)) return true;
-    return false;
+  /** The same for all who need any. */
+  async use(): Promise<SnapshotUse[]> {
+    const all: SnapshotUse[] = [];
+    for (const [holder, { disks }] of [...this.#needs]) {
+      all.push({ holder, layers: disks.size, ...(await this.bytesNeededBy(holder)) });
+    }
+    return all;
   }
 
-  async #remove(name: string): Promise<void> {
-    await rm(join(this.root, name), { recursive: true, force: true });
+  /** Who needs it whole, or at least its disk. */
+  #holdersOf(id: string, part: keyof SnapshotNeeds): Set<string> {
+    const holders = new Set<string>();
+    for (const [holder, { whole, disks }] of this.#needs)
+      if (whole.has(id) || (part === 'disks' && disks.has(id))) holders.add(holder);
+    return holders;
+  }
+
+  /** Its files, without module disks: they are the template's, by another name. */
+  async #filesOf(id: string): Promise<string[]> {
+    const folder = this.folderOf(id);
+    const names = await readdir(folder).catch(() => []);
+    return names.filter((name) => name !== 'modules.ext4').map((name) => join(folder, name));
+  }
+
+  async #dropUnneeded(id: string): Promise<void> {
+    const folder = this.folderOf(id);
+    if (!this.isNeeded(id)) await rm(folder, { recursive: true, force: true });
+    else if (this.#holdersOf(id, 'whole').size === 0) {
+      const { description, disk } = snapshotPaths(folder);
+      // Nobody may take what is left for whole.
+      await rm(description, { force: true });
+      const names = await readdir(folder).catch(() => []);
+      for (const name of names)
+        if (name !== basename(disk) && name !== checksumsFile)
+          await rm(join(folder, name), { recursive: true, force: true });
+    }
   }
 }

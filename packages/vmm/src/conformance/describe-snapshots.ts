@@ -4,7 +4,7 @@
  */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readlink, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,7 +12,7 @@ import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { Machine, RestoreRequest, SavedSnapshot, Snapshot, Template, VmmDriver } from '../driver.js';
 import { isRunning } from '../process/process-identity.js';
-import { readSnapshot } from '../snapshot-files.js';
+import { readSnapshot, snapshotPaths } from '../snapshot-files.js';
 import type { ConformanceOptions } from './describe-vmm-driver.js';
 import { callGuest } from './ping-guest.js';
 
@@ -222,6 +222,89 @@ export function describeSnapshots(name: string, options: ConformanceOptions): vo
       expect(await hear(await restore(await save(adopted, 'go on')))).toEqual(['later', 'later']);
     });
 
+    /** Makes one layer of these. */
+    const merge = async (layers: readonly string[]): Promise<string> => {
+      const folder = await makeFolder('l');
+      await driver.mergeLayers!({ layers, folder }, never);
+      return snapshotPaths(folder).disk;
+    };
+
+    test('layers of a running machine are merged below it; it and its snapshots are the same', async () => {
+      const source = await start('0');
+      const saves: SavedSnapshot[] = [];
+      for (let turn = 1; turn <= 6; turn++) {
+        saves.push(await save(source, 'go on'));
+        await say(source, `${turn}`);
+        await put(source, `/turn-${turn}`, `of turn ${turn}`);
+      }
+      const before = source.handle.origin!.disk.frozen;
+      expect(before).toHaveLength(6);
+      const merged = await merge(before.slice(1, 5));
+      // Saved meanwhile: what was merged lies lower than it did.
+      saves.push(await save(source, 'go on'));
+      const after = [before[0]!, merged, ...source.handle.origin!.disk.frozen.slice(5)];
+      await source.snapshotting!.restack(after);
+      expect(source.handle.origin!.disk.frozen).toEqual(after);
+      for (const path of before.slice(1, 5)) await rm(path);
+      expect(await hear(source)).toEqual(['6', '6']);
+      for (let turn = 1; turn <= 6; turn++)
+        expect(await get(source, `/turn-${turn}`)).toBe(`of turn ${turn}`);
+      // Once more, down to one; then it is saved and goes on as ever.
+      const all = await merge(after);
+      await source.snapshotting!.restack([all]);
+      for (const path of after) await rm(path);
+      // What was merged takes no room any more.
+      expect(await goneButHeld(source.handle.pid)).toEqual([]);
+      await say(source, 'merged');
+      const last = await save(source, 'go on');
+      expect(last.disk.frozen).toEqual([all, snapshotPaths(last.folder).disk]);
+      await say(source, 'later');
+      const sibling = await restore(last);
+      expect(await hear(sibling)).toEqual(['merged', 'merged']);
+      expect(await get(sibling, '/turn-3')).toBe('of turn 3');
+      expect(await hear(source)).toEqual(['later', 'later']);
+    });
+
+    test('an adopted machine is put above merged layers, and one that stands still goes on above them', async () => {
+      const source = await start('a');
+      for (const word of ['b', 'c']) {
+        await save(source, 'go on');
+        await say(source, word);
+      }
+      source.detach();
+      running.delete(source);
+      const adopted = await driver.adopt(JSON.parse(JSON.stringify(source.handle)));
+      if (!('ports' in adopted)) throw new Error(`it has ended: ${adopted.detail}`);
+      running.add(adopted);
+      const { frozen } = adopted.handle.origin!.disk;
+      await adopted.snapshotting!.restack([await merge(frozen)]);
+      expect(await get(adopted, onDisk)).toBe('c');
+      const saved = await save(adopted, 'stand still');
+      const { folder } = adopted.handle;
+      await adopted.end();
+      // Before it was put there, and after: both hold the same, whatever a record says.
+      for (const layers of [frozen, [await merge(frozen)]]) {
+        const disk = { ...saved.disk, frozen: layers, sizeBytes: diskBytes, kept: true };
+        const again = await restore(saved, { folder, disk });
+        expect(await get(again, onDisk)).toBe('c');
+        await again.end();
+      }
+    });
+
+    test('layers that are not there are refused, and the machine runs on', async () => {
+      const source = await start('here');
+      await save(source, 'go on');
+      const { frozen } = source.handle.origin!.disk;
+      await expect(source.snapshotting!.restack([join(root, 'missing')])).rejects.toMatchObject({
+        name: 'VmmError',
+      });
+      expect(source.handle.origin!.disk.frozen).toEqual(frozen);
+      await say(source, 'there');
+      expect(await hear(await restore(await save(source, 'go on')))).toEqual(['there', 'there']);
+      await source.end();
+      await expect(source.snapshotting!.restack(frozen)).rejects.toMatchObject({ name: 'MachineEndedError' });
+    });
+
     test('refuses a snapshot of another make, and knows a damaged one', async () => {
       const source = await start('here');
       const saved = await save(source, 'go on');
@@ -233,6 +316,18 @@ export function describeSnapshots(name: string, options: ConformanceOptions): vo
       expect(await readSnapshot(saved.folder)).toBeUndefined();
     });
   });
+}
+
+/** Disks that are gone and that a process still keeps. */
+async function goneButHeld(pid: number): Promise<string[]> {
+  const held: string[] = [];
+  for (const entry of await readdir(`/proc/${pid}/fd`)) {
+    const path = `/proc/${pid}/fd/${entry}`;
+    const found = await stat(path).catch(() => undefined);
+    const name = await readlink(path).catch(() => '');
+    if (found?.isFile() && found.nlink === 0 && name.includes('.qcow2')) held.push(name);
+  }
+  return held;
 }
 
 async function put(machine: Machine, path: string, text: string): Promise<void> {

@@ -15,6 +15,8 @@ import {
   type MachineEnd,
   type MachineHandle,
   type MachineOrigin,
+  type MergedLayer,
+  type MergeRequest,
   type RestoreRequest,
   type Snapshot,
   type Template,
@@ -24,12 +26,13 @@ import {
 } from '../driver.js';
 import { type Guard, startGuard } from '../guarded.js';
 import { isRunning } from '../process/process-identity.js';
+import { snapshotPaths } from '../snapshot-files.js';
 import { completeTemplate, emptyFolder } from '../template-files.js';
 import { type FakeGuest, FakeMachine, fakeFiles, startFakeGuest } from './fake-machine.js';
 
 /** A moment at which a test can step in. */
 export interface FakeStep {
-  operation: 'describe' | 'buildTemplate' | 'restore' | 'adopt';
+  operation: 'describe' | 'buildTemplate' | 'restore' | 'mergeLayers' | 'adopt';
   /** `before`: nothing is started. `started`: the process runs. `after`: about to return. */
   phase: 'before' | 'started' | 'after';
   /** Counts the calls of this operation from 1. */
@@ -148,6 +151,7 @@ class FakeDriver implements VmmDriver {
       // A machine without its template or its disk does not start, as with a real one.
       await readFile(join(from.folder, 'state'));
       await requireFile(disk.backingPath);
+      for (const layer of disk.frozen ?? []) await requireFile(layer);
       await mkdir(request.folder, { recursive: true });
       await chmod(request.folder, 0o700);
       if (isSnapshot(from) && !disk.kept) {
@@ -174,6 +178,29 @@ class FakeDriver implements VmmDriver {
       throw asVmmError(error, 'start-failed');
     } finally {
       guard.dispose();
+    }
+  }
+
+  /** Its layers are files of words. */
+  async mergeLayers({ layers, folder, pace }: MergeRequest, signal: AbortSignal): Promise<MergedLayer> {
+    const step = this.#enter('mergeLayers');
+    try {
+      await step('before');
+      let merged = '';
+      for (const layer of layers) {
+        signal.throwIfAborted();
+        const words = await readFile(layer, 'utf8');
+        merged += words;
+        await pace?.(words.length);
+      }
+      await writeFile(snapshotPaths(folder).disk, merged, { mode: 0o444 });
+      await step('after');
+      return { bytes: merged.length };
+    } catch (cause) {
+      await emptyFolder(folder);
+      if (cause instanceof VmmError) throw cause;
+      const code = signal.aborted ? 'aborted' : 'disk-failed';
+      throw new VmmError(code, `layers could not be merged: ${(cause as Error).message}`, { cause });
     }
   }
 

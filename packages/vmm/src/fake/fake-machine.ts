@@ -1,6 +1,6 @@
 /** One guest of the fake driver: the agent's process, started or found again. */
-import { readFileSync } from 'node:fs';
-import { cp, mkdir, writeFile } from 'node:fs/promises';
+import { existsSync, readFileSync } from 'node:fs';
+import { cp, mkdir, readFile, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -86,7 +86,7 @@ export async function startFakeGuest(
 
 /** See {@link Machine}. */
 export class FakeMachine implements Machine {
-  readonly handle: MachineHandle;
+  #handle: MachineHandle;
   readonly ports: GuestPorts;
   readonly timings: RestoreTimings | undefined;
   readonly ended: Promise<MachineEnd>;
@@ -99,17 +99,21 @@ export class FakeMachine implements Machine {
 
   /** @param process Our child; undefined for an adopted one. */
   constructor(handle: MachineHandle, timings: RestoreTimings | undefined, process: VmmProcess | undefined) {
-    this.handle = handle;
+    this.#handle = handle;
     const { ctl, data } = fakeFiles(handle.folder);
     this.ports = { ctl, data };
     this.timings = timings;
     this.#process = process;
     this.snapshotting = {
       save: (request) => this.#save(request),
-      // Its disk is a folder that is copied: it never gets a new one.
-      isDiskTaken: async () => false,
+      isDiskTaken: async (folder) => existsSync(snapshotPaths(folder).disk),
+      restack: (frozen) => this.#restack(frozen),
     };
     this.ended = this.#watch();
+  }
+
+  get handle(): MachineHandle {
+    return this.#handle;
   }
 
   onGuestPortClosed(listener: () => void): void {
@@ -139,7 +143,7 @@ export class FakeMachine implements Machine {
   }
 
   /** Files only: what runs in a process of this host cannot be saved with them. */
-  async #save({ folder }: SnapshotRequest): Promise<SavedSnapshot> {
+  async #save({ folder, after }: SnapshotRequest): Promise<SavedSnapshot> {
     const begin = performance.now();
     const { origin } = this.handle;
     if (this.#gone) throw new MachineEndedError(await this.ended);
@@ -150,10 +154,16 @@ export class FakeMachine implements Machine {
         verbatimSymlinks: true,
       });
       await writeFile(snapshotPaths(folder).state, origin.snapshotFingerprint, { mode: 0o400 });
-      const { shape, networkKind, snapshotFingerprint, disk } = origin;
+      const { shape, networkKind, snapshotFingerprint } = origin;
+      // Its disk is a folder, which was copied; its layers are files of words, one for each.
+      const layer = snapshotPaths(folder).disk;
+      if (after === 'go on') await writeFile(layer, `${layer}\n`, { mode: 0o444 });
+      const frozen = after === 'go on' ? [...origin.disk.frozen, layer] : origin.disk.frozen;
+      const disk = { ...origin.disk, frozen };
       const snapshot = { folder, shape, networkKind, snapshotFingerprint, disk };
       await prepareDescription(snapshot, ['state']);
       await completeSnapshot(folder);
+      this.#handle = { ...this.#handle, origin: { ...origin, disk } };
       const totalMs = performance.now() - begin;
       return { ...snapshot, timings: { stillMs: 0, totalMs, dirtyBytes: 0 } };
     } catch (cause) {
@@ -162,6 +172,24 @@ export class FakeMachine implements Machine {
         cause,
       });
     }
+  }
+
+  /** It stands above nothing: these must be there, and hold the words of those before. */
+  async #restack(frozen: readonly string[]): Promise<void> {
+    const { origin } = this.#handle;
+    if (this.#gone) throw new MachineEndedError(await this.ended);
+    if (!origin) throw new VmmError('disk-failed', 'its handle is of an earlier version');
+    const words = async (paths: readonly string[]) =>
+      (await Promise.all(paths.map((path) => readFile(path, 'utf8')))).join('');
+    try {
+      if ((await words(frozen)) !== (await words(origin.disk.frozen)))
+        throw new Error('the layers hold something else');
+    } catch (cause) {
+      throw new VmmError('disk-failed', `its layers cannot be changed: ${(cause as Error).message}`, {
+        cause,
+      });
+    }
+    this.#handle = { ...this.#handle, origin: { ...origin, disk: { ...origin.disk, frozen: [...frozen] } } };
   }
 
   async #watch(): Promise<MachineEnd> {

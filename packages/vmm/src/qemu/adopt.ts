@@ -11,6 +11,7 @@ import { readTail } from '../process/vmm-process.js';
 import { guestPorts, qemuFiles } from './launch.js';
 import { QemuMachine } from './qemu-machine.js';
 import { QmpClient } from './qmp-client.js';
+import { forgetLayerNames } from './restack.js';
 import { settleDisk } from './save-snapshot.js';
 
 /** A host that starts many machines at once can be this slow; a QEMU that is slower is stuck. */
@@ -59,6 +60,7 @@ export async function adoptMachine(handle: MachineHandle, oomWatch: OomWatch): P
       machine.noteGuestPortClosed();
     }
     await settleDisk(handle, qmp);
+    await forgetLayerNames(handle.folder);
     return machine;
   } catch (error) {
     if (!isRunning(handle)) return await machine.ended;

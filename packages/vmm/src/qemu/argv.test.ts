@@ -85,7 +85,7 @@ describe('buildQemuArgv', () => {
     expect(disk).toMatchObject({
       driver: 'qcow2',
       'node-name': 'disk',
-      file: { filename: '/m/overlay.qcow2' },
+      file: { filename: '/m/overlay.qcow2', 'node-name': 'disk-file' },
       backing: { driver: 'raw', 'read-only': true, file: { filename: '/i/root,fs', 'read-only': true } },
     });
     expect(modules).toMatchObject({ driver: 'raw', 'read-only': true, file: { 'read-only': true } });

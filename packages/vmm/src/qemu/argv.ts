@@ -159,8 +159,13 @@ function deviceArgs(spec: QemuMachineSpec): string[] {
   const { role, sockets } = spec;
   const disk =
     role.kind === 'template'
-      ? { driver: 'null-co', size: placeholderDiskBytes, 'read-zeroes': true }
-      : { ...overlayNode(role.overlayPath), backing: backingNode(role.layers) };
+      ? {
+          driver: 'null-co',
+          size: placeholderDiskBytes,
+          'read-zeroes': true,
+          'node-name': qemuIds.disk,
+        }
+      : { ...overlayNode(role.overlayPath, qemuIds.disk), backing: backingNode(role.layers) };
   const modules = {
     driver: 'raw',
     'read-only': true,
@@ -174,7 +179,7 @@ function deviceArgs(spec: QemuMachineSpec): string[] {
     ...port('ctl', qemuIds.ctlPort, sockets.ctl),
     ...port('data', qemuIds.dataPort, sockets.data),
     '-blockdev',
-    json({ ...disk, 'node-name': qemuIds.disk }),
+    json(disk),
     '-device',
     // A full host is an error that the guest sees. By default QEMU would freeze the machine until
     // somebody makes room and says so.
@@ -197,19 +202,32 @@ function deviceArgs(spec: QemuMachineSpec): string[] {
 }
 
 /** The disk that a machine writes to, without what is below it. */
-export function overlayNode(path: string): Record<string, unknown> {
+export function overlayNode(path: string, node: string): Record<string, unknown> {
+  return { ...overlayOptions(node), file: { driver: 'file', filename: path, 'node-name': fileNode(node) } };
+}
+
+/** The same as QEMU knows it: what a change of it has to say again, with what it is to stand above from then on. */
+export function knownOverlayNode(node: string, backing: string): Record<string, unknown> {
+  return { ...overlayOptions(node), file: fileNode(node), backing };
+}
+
+function overlayOptions(node: string): Record<string, unknown> {
   return {
     driver: 'qcow2',
+    'node-name': node,
     discard: 'unmap',
     // A machine does not survive its host, so a guest's flush need not reach the platter;
     // whoever saves a disk for good flushes it then.
     cache: { 'no-flush': true },
-    file: { driver: 'file', filename: path },
   };
 }
 
+function fileNode(node: string): string {
+  return `${node}-file`;
+}
+
 /** Every layer is named with its format: a guest must not choose either by what it writes into one. */
-function backingNode({ backingPath, frozen = [] }: DiskLayers): Record<string, unknown> {
+export function backingNode({ backingPath, frozen = [] }: DiskLayers): Record<string, unknown> {
   const file = (filename: string) => ({ driver: 'file', filename, 'read-only': true });
   let node: Record<string, unknown> = { driver: 'raw', 'read-only': true, file: file(backingPath) };
   for (const path of frozen) node = { driver: 'qcow2', 'read-only': true, file: file(path), backing: node };

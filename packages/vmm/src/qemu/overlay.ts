@@ -7,16 +7,22 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { VmmError } from '../driver.js';
 
-const clusterBits = 16;
-const clusterBytes = 1 << clusterBits;
+/** Clusters of all our disks are of one size. */
+export const clusterBits = 16;
+/** The same in bytes. */
+export const clusterBytes = 1 << clusterBits;
+/** 'QFI' 0xfb */
+export const qcow2Magic = 0x514649fb;
+/** Counts of users in one cluster: 16 bits each. */
+export const refcountsPerCluster = clusterBytes / 2;
 const headerBytes = 104;
 /** The host's disk is written in blocks of this size. */
 const blockBytes = 4096;
 const backingFormatExtension = 0xe2792aca;
 /** Bytes that one cluster of the second-level table maps: 8,192 entries of a cluster each. */
-const bytesPerL1Entry = (clusterBytes / 8) * clusterBytes;
+export const bytesPerL1Entry = (clusterBytes / 8) * clusterBytes;
 /** In a table's entry: the cluster's refcount is one, so it may be written in place. */
-const onlyUser = 1n << 63n;
+export const onlyUser = 1n << 63n;
 /** Longest name of a backing file that the format allows. */
 const maxBackingName = 1023;
 
@@ -53,17 +59,12 @@ export function encodeOverlay(spec: OverlaySpec): Buffer {
   const [l2Table, data] = [l1Table + l1Clusters, l1Table + l1Clusters + 1];
   const clusters = l1Table + l1Clusters + (spec.head ? 2 : 0);
   const file = Buffer.alloc(clusters * clusterBytes);
-
-  file.writeUInt32BE(0x514649fb, 0); // 'QFI' 0xfb
-  file.writeUInt32BE(3, 4);
-  file.writeUInt32BE(clusterBits, 20);
-  file.writeBigUInt64BE(BigInt(spec.sizeBytes), 24);
-  file.writeUInt32BE(l1Entries, 36);
-  file.writeBigUInt64BE(BigInt(l1Table * clusterBytes), 40);
-  file.writeBigUInt64BE(BigInt(refcountTable * clusterBytes), 48);
-  file.writeUInt32BE(1, 56); // clusters of the refcount table
-  file.writeUInt32BE(4, 96); // 16-bit refcounts
-  file.writeUInt32BE(headerBytes, 100);
+  encodeHeader({
+    sizeBytes: spec.sizeBytes,
+    l1At: l1Table * clusterBytes,
+    refcountTableAt: refcountTable * clusterBytes,
+    refcountTableClusters: 1,
+  }).copy(file);
 
   // The format of the backing file is named: a guest must not choose it by what it writes there.
   let at = headerBytes;
@@ -90,6 +91,30 @@ export function encodeOverlay(spec: OverlaySpec): Buffer {
   return file;
 }
 
+/** Where the tables of a qcow2 are. */
+export interface TablePlaces {
+  sizeBytes: number;
+  l1At: number;
+  refcountTableAt: number;
+  refcountTableClusters: number;
+}
+
+/** The fixed part of the header, of a disk that names nothing below it. Pure. */
+export function encodeHeader(places: TablePlaces): Buffer {
+  const header = Buffer.alloc(headerBytes + 8); // and the end of extensions: type 0, length 0
+  header.writeUInt32BE(qcow2Magic, 0);
+  header.writeUInt32BE(3, 4);
+  header.writeUInt32BE(clusterBits, 20);
+  header.writeBigUInt64BE(BigInt(places.sizeBytes), 24);
+  header.writeUInt32BE(Math.ceil(places.sizeBytes / bytesPerL1Entry), 36);
+  header.writeBigUInt64BE(BigInt(places.l1At), 40);
+  header.writeBigUInt64BE(BigInt(places.refcountTableAt), 48);
+  header.writeUInt32BE(places.refcountTableClusters, 56);
+  header.writeUInt32BE(4, 96); // 16-bit refcounts
+  header.writeUInt32BE(headerBytes, 100);
+  return header;
+}
+
 /** Writes a new overlay at `path`, readable and writable by its owner alone. Throws {@link VmmError}. */
 export async function createOverlay(path: string, spec: OverlaySpec): Promise<void> {
   try {
@@ -112,13 +137,22 @@ export async function createOverlay(path: string, spec: OverlaySpec): Promise<vo
   }
 }
 
-/** A nearly full disk takes a part and says so only to the next write. */
-async function writeAll(file: FileHandle, content: Buffer, from: number, to: number): Promise<void> {
-  for (let at = from; at < to; ) at += (await file.write(content, at, to - at, at)).bytesWritten;
+/**
+ * Writes this part of `content`, whose first byte goes to `base` of the file. A nearly full disk takes a part and says so
+ * only to the next write.
+ */
+export async function writeAll(
+  file: FileHandle,
+  content: Buffer,
+  from: number,
+  to: number,
+  base = 0,
+): Promise<void> {
+  for (let at = from; at < to; ) at += (await file.write(content, at, to - at, base + at)).bytesWritten;
 }
 
 /** Where there is something to write, in whole blocks: an idle overlay takes a few blocks of the host's disk. */
-function* nonZeroRuns(content: Buffer): Generator<[from: number, to: number]> {
+export function* nonZeroRuns(content: Buffer): Generator<[from: number, to: number]> {
   const zeros = Buffer.alloc(blockBytes);
   for (let from = 0; from < content.length; ) {
     let to = from;

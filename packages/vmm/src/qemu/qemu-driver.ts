@@ -1,7 +1,7 @@
 /**
  * Runs machines with QEMU: KVM where a guest really starts on it, software emulation elsewhere. Made
  * by the node agent, once. The parts: `argv` (what QEMU is told), `build-template`, `restore`, `adopt`,
- * `qemu-machine` (a running one), `save-snapshot`.
+ * `qemu-machine` (a running one), `save-snapshot`, `merge-layers`, `restack`.
  */
 import type { VmmDriver } from '../driver.js';
 import { OomWatch } from '../process/oom-watch.js';
@@ -9,6 +9,7 @@ import { adoptMachine } from './adopt.js';
 import { buildQemuTemplate } from './build-template.js';
 import type { QemuContext } from './context.js';
 import { describeHost, type QemuDriverOptions } from './describe-host.js';
+import { mergeLayers } from './merge-layers.js';
 import { restoreMachine } from './restore.js';
 
 /** A driver for this host. Nothing is started or read before its first use. */
@@ -39,6 +40,7 @@ export function createQemuDriver(options: QemuDriverOptions): VmmDriver {
     async restore(request, signal) {
       return restoreMachine(await ready(), request, oomWatch, signal);
     },
+    mergeLayers,
     adopt: (handle) => adoptMachine(handle, oomWatch),
     async close() {
       oomWatch.close();

@@ -30,6 +30,7 @@ import { snapshotPaths } from '../snapshot-files.js';
 import { qemuIds, serialRingBytes } from './argv.js';
 import { qemuFiles } from './launch.js';
 import type { QmpClient, QmpEvent } from './qmp-client.js';
+import { restack } from './restack.js';
 import { saveDisk } from './save-disk.js';
 import { saveSnapshot } from './save-snapshot.js';
 
@@ -73,6 +74,7 @@ export class QemuMachine implements Machine {
   #detached = false;
   #serialTail = Buffer.alloc(0);
   #portClosed = false;
+  /** It is being saved, or put above other layers. */
   #saving = false;
   readonly #portListeners = new Set<() => void>();
   #resetAsked = false;
@@ -93,6 +95,7 @@ export class QemuMachine implements Machine {
     if (handle.origin) {
       this.snapshotting = {
         save: (request, signal) => this.#save(request, signal),
+        restack: (frozen) => this.#restack(frozen),
         saveDisk: (request, signal) => this.#saveDisk(request, signal),
         isDiskTaken: (folder) => isSeparate(snapshotPaths(folder).disk, qemuFiles(handle.folder).overlay),
       };
@@ -234,6 +237,30 @@ export class QemuMachine implements Machine {
     } finally {
       this.#saving = false;
       guard.dispose();
+    }
+  }
+
+  async #restack(frozen: readonly string[]): Promise<void> {
+    if (this.#end) throw new MachineEndedError(this.#end);
+    const { origin } = this.#handle;
+    if (!origin || this.#saving)
+      throw new VmmError('disk-failed', `machine ${this.#handle.id} is being saved`);
+    this.#saving = true;
+    try {
+      await restack({ handle: { ...this.#handle, origin }, qmp: this.#parts.qmp }, frozen);
+      this.#handle = {
+        ...this.#handle,
+        origin: { ...origin, disk: { ...origin.disk, frozen: [...frozen] } },
+      };
+    } catch (cause) {
+      if (!this.#detached && !isRunning(this.#handle)) throw new MachineEndedError(await this.ended);
+      throw new VmmError(
+        'disk-failed',
+        `the disk of machine ${this.#handle.id} could not be put above merged layers: ${(cause as Error).message}`,
+        { cause },
+      );
+    } finally {
+      this.#saving = false;
     }
   }
 

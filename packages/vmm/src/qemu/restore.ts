@@ -32,6 +32,7 @@ import {
 import { createOverlay, type OverlaySpec } from './overlay.js';
 import { QemuMachine } from './qemu-machine.js';
 import type { QmpClient } from './qmp-client.js';
+import { forgetLayerNames } from './restack.js';
 import { forgetAddedDisks } from './save-snapshot.js';
 
 /** Far above any real restore (0.1 s; seconds in a burst): it ends what hangs. */
@@ -55,6 +56,7 @@ export async function restoreMachine(
     guard.signal.throwIfAborted();
     await preparePrivateFolder(request.folder, request.runAs);
     await forgetAddedDisks(request.folder);
+    await forgetLayerNames(request.folder);
     if (!request.disk.kept) await createOverlay(files.overlay, overlaySpec(request));
     if (request.runAs) await chown(files.overlay, request.runAs.uid, request.runAs.gid);
     timings.diskMs = performance.now() - begin;

@@ -143,7 +143,7 @@ export async function addNextDisk(
     sizeBytes: origin.disk.sizeBytes,
   });
   await giveToOwnerOf(next.path, folder);
-  await qmp.execute('blockdev-add', { ...overlayNode(next.path), backing: null, 'node-name': next.node });
+  await qmp.execute('blockdev-add', { ...overlayNode(next.path, next.node), backing: null });
   return next;
 }
 
@@ -241,7 +241,9 @@ function ignoreMissing(error: NodeJS.ErrnoException): undefined {
 /** A paused sandbox outlives its host: everything reaches the platter before it is said to be saved. */
 async function keepForGood(handle: MachineHandle, folder: string, memory: FileHandle): Promise<void> {
   await memory.datasync();
-  for (const path of [snapshotPaths(folder).state, qemuFiles(handle.folder).overlay]) {
+  // What lies below was written while the machine ran on.
+  const below = handle.origin?.disk.frozen ?? [];
+  for (const path of [snapshotPaths(folder).state, ...below, qemuFiles(handle.folder).overlay]) {
     const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     try {
       await file.datasync();
@@ -253,7 +255,8 @@ async function keepForGood(handle: MachineHandle, folder: string, memory: FileHa
   await syncFolder(dirname(folder));
 }
 
-async function syncFolder(path: string): Promise<void> {
+/** What was made or renamed in a folder is there after a loss of power. */
+export async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
     await folder.sync();
