@@ -72,6 +72,7 @@ export class CheckpointStore {
     try {
       await images.share(sandboxId, holder);
       const record: CheckpointRecord = { form: 1, durable: false, ...(await save()) };
+      await snapshots.need(holder, checkpointNeeds(record));
       await folder.write(record);
       this.#all.set(id, record);
       return record;
