@@ -28,6 +28,8 @@ import { whileItLives } from './while-it-lives.js';
 export interface RollbackHost extends PausesHost {
   /** Takes a new network with the policy in force, and gives the old one up: connections of the old machine end with it. */
   renewNetwork(): Promise<SandboxNetwork>;
+  /** Sessions in another view than the default one are there again. */
+  recall(sessions: readonly string[]): Promise<void>;
 }
 
 /** Puts it back where its record says. A failure ends it: what it was is gone. */
@@ -47,10 +49,11 @@ export async function rollBack(host: RollbackHost): Promise<void> {
     delete record.machine;
     const network = await host.renewNetwork();
     await rm(parts.records.machineFolderOf(record.spec.sandboxId), { recursive: true, force: true });
-    for (const gone of ['memory', 'shell', 'startCommandRuns', 'sessionsElsewhere', 'rebooting'] as const)
-      delete record[gone];
+    for (const gone of ['memory', 'shell', 'startCommandRuns', 'rebooting'] as const) delete record[gone];
     delete record.report.exitCode;
-    Object.assign(record, stateOf(point));
+    const { sessionsElsewhere = [], ...state } = stateOf(point);
+    Object.assign(record, state);
+    await host.recall(sessionsElsewhere);
     if (point.memory !== undefined && point.exitCode !== undefined) record.report.exitCode = point.exitCode;
     await host.save();
     const started = await parts.restores.run(signal, () =>

@@ -655,7 +655,11 @@ export class Sandbox implements Chain {
   }
 
   #rollbackHost(): RollbackHost {
-    return { ...this.#pausesHost(), renewNetwork: () => this.#renewNetwork() };
+    return {
+      ...this.#pausesHost(),
+      renewNetwork: () => this.#renewNetwork(),
+      recall: (sessions) => this.views.recall(sessions),
+    };
   }
 
   /** Its old connections must not meet a guest that knows nothing of them. */
