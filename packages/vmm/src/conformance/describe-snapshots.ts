@@ -4,7 +4,8 @@
  */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdir, mkdtemp, readdir, readlink, rm, stat, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readlink, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -289,6 +290,25 @@ export function describeSnapshots(name: string, options: ConformanceOptions): vo
         expect(await get(again, onDisk)).toBe('c');
         await again.end();
       }
+    });
+
+    test('a disk whose files are gone is refused at once, and is as it was when they are back', async () => {
+      const source = await start('here');
+      await save(source, 'go on');
+      const saved = await save(source, 'stand still');
+      const { folder } = source.handle;
+      await source.end();
+      const disk = { ...saved.disk, sizeBytes: diskBytes, kept: true };
+      const own = join(folder, 'overlay.qcow2');
+      const files = [...saved.disk.frozen, ...(existsSync(own) ? [own] : [])];
+      for (const path of files) {
+        await rename(path, `${path}.away`);
+        const begin = performance.now();
+        await expect(restore(saved, { folder, disk })).rejects.toThrow(/no such file|cannot be read/i);
+        expect(performance.now() - begin).toBeLessThan(10_000);
+        await rename(`${path}.away`, path);
+      }
+      expect(await hear(await restore(saved, { folder, disk }))).toEqual(['here', 'here']);
     });
 
     test('layers that are not there are refused, and the machine runs on', async () => {
