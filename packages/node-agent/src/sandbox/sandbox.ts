@@ -644,11 +644,13 @@ export class Sandbox implements Chain {
       endMachine: (reason) => this.#endPausedMachine(reason),
       run: (started) => this.#run(started),
       limitTime: () => this.#limitTime(),
-      fail: (error) => {
-        const cause = causeOfStartError(error, this.spec.image);
-        return this.#finishAs({ ...cause, message: `The sandbox could not be resumed: ${cause.message}` });
-      },
+      fail: (error) => this.#failBy('resumed', error),
     };
+  }
+
+  #failBy(what: string, error: unknown): Promise<void> {
+    const cause = causeOfStartError(error, this.spec.image);
+    return this.#finishAs({ ...cause, message: `The sandbox could not be ${what}: ${cause.message}` });
   }
 
   async #endPausedMachine(reason: GuestUnreachableError): Promise<void> {
@@ -685,6 +687,7 @@ export class Sandbox implements Chain {
     return {
       ...this.#pausesHost(),
       renewNetwork: () => this.#renewNetwork(),
+      fail: (error) => this.#failBy('rolled back', error),
       recall: (sessions) => this.views.recall(sessions),
     };
   }
