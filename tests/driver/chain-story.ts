@@ -159,7 +159,9 @@ export class ChainStory {
   /** Bytes that the layers below its disk take. */
   layerBytes(): number {
     const disk = (name: string) => join(this.node.dataFolder, 'snapshots', name, 'disk.qcow2');
-    return this.folders().reduce((sum, name) => sum + statSync(disk(name)).blocks * 512, 0);
+    // One that is being made has no name yet.
+    const blocksOf = (name: string) => statSync(disk(name), { throwIfNoEntry: false })?.blocks ?? 0;
+    return this.folders().reduce((sum, name) => sum + blocksOf(name) * 512, 0);
   }
 
   /** QEMU holds no layer open that is gone. */
