@@ -250,15 +250,16 @@ export class Sandbox implements Chain {
   /**
    * Begins to put it back to a point, with a machine of a raised generation: the one before is gone by then. Resolves
    * when the record says so, whatever becomes of us.
-   * @throws SandboxConflictError when it neither runs nor is paused, or is being saved: nothing has changed then
+   * @throws SandboxConflictError when it neither runs nor is paused: nothing has changed then
    */
   async rollBack(generation: number, point: RestorePoint): Promise<void> {
+    while (this.#pauses.isSaving || this.#pauses.isHeld) await this.#starting;
     const { report, spec } = this.record;
     const rests = report.state === 'paused';
-    const runs = report.state === 'running' && this.#started !== undefined && !this.#pauses.isSaving;
+    const runs = report.state === 'running' && this.#started !== undefined;
     if ((!rests && !runs) || generation <= spec.generation || this.#ending)
       throw new SandboxConflictError(
-        `${this.id} is ${runs ? report.state : 'busy or'} ${report.state} with generation ${spec.generation}, and cannot be rolled back as ${generation}`,
+        `${this.id} is ${this.isRebooting ? 'rebooting' : report.state} with generation ${spec.generation}, and cannot be rolled back as ${generation}`,
       );
     this.raiseGeneration(generation);
     report.state = 'resuming';
@@ -546,9 +547,10 @@ export class Sandbox implements Chain {
     }
   }
 
-  /** Something is still to be done about what happens to this machine: it is ours, and nobody ends it. */
+  /** Something is still to be done about what happens to this machine: it is ours, and nobody ends it, also not for a rollback. */
   #isPresent(machine: Machine): boolean {
-    return !this.#detached && !this.#ending && this.#started?.machine === machine;
+    if (this.#detached || this.#ending || this.record.rollback) return false;
+    return this.#started?.machine === machine;
   }
 
   async #finishAs(cause: EndCause): Promise<void> {
