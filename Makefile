@@ -1,5 +1,5 @@
 # The commands of this checkout. Each is a script in tools/ that says what it does; `make help` lists them.
-.PHONY: help run stop build test test-long test-long-faults test-long-linux test-long-fresh test-long-clients test-fresh bench bench-load fidelity lint format docs clean
+.PHONY: help run stop build test test-long test-long-faults test-long-linux test-long-fresh test-long-clients test-long-kvm test-fresh test-kvm bench bench-load fidelity lint format docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s %s\n", $$1, $$2}'
@@ -30,6 +30,12 @@ test-long-fresh: ## the same as test-fresh, counted
 
 test-long-clients: ## Prime's published clients, all generations, against real machines; writes their table
 	@tools/test-long.sh clients
+
+test-long-kvm: ## the same as test-kvm, counted
+	@tools/test-long.sh kvm
+
+test-kvm: ## the driver, a sandbox, a pause and a fork on KVM, in an emulated machine that has it (25 minutes)
+	@tools/test-kvm.sh
 
 test-fresh: ## `make run` in a Debian 13 root that has nothing (needs root)
 	@tools/test-fresh.sh

@@ -1,8 +1,9 @@
 /**
- * Five sets of tests. `parts`: beside the code of a package, and the checks of the house; files run side
+ * Six sets of tests. `parts`: beside the code of a package, and the checks of the house; files run side
  * by side. `whole`: real servers and machines under tests/; tools/test.sh runs them one file at a time.
  * `long`, `clients` (Prime's real clients) and `linux` (a real Linux machine: hard images, Docker, heavy
- * software): what takes too long for every change; tools/test-long.sh runs them.
+ * software): what takes too long for every change; tools/test-long.sh runs them. `kvm`: on a host with KVM, which
+ * tools/test-kvm.sh makes where there is none.
  * See docs/testing.md.
  */
 import { defineConfig } from 'vitest/config';
@@ -31,6 +32,7 @@ export default defineConfig({
             'tests/long/**',
             'tests/clients/**',
             'tests/linux/**',
+            'tests/kvm/**',
             'tests/bench/**',
             '**/node_modules/**',
           ],
@@ -38,6 +40,16 @@ export default defineConfig({
       },
       { test: { ...limits, name: 'long', include: ['tests/long/**/*.test.ts'] } },
       { test: { ...limits, name: 'clients', include: ['tests/clients/**/*.test.ts'] } },
+      {
+        test: {
+          // In a machine in which everything takes twenty times as long.
+          ...{ testTimeout: 900_000, hookTimeout: 900_000, pool: 'forks' },
+          name: 'kvm',
+          include: ['tests/kvm/**/*.test.ts'],
+          expect: { poll: { timeout: 30_000 } },
+          server: { deps: { external: [/\/packages\/[^/]+\/dist\//] } },
+        },
+      },
       {
         test: {
           ...limits,

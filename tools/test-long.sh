@@ -2,7 +2,7 @@
 # `make test-long` and its parts: what takes too long for every change. Run by hand before an issue closes;
 # date, commit and counts go into SPECIFICATION.md. The last line is `N passed, N failed`.
 #
-#   tools/test-long.sh [PART…]   parts: faults, linux, fresh, clients; all of them if none is named
+#   tools/test-long.sh [PART…]   parts: faults, linux, fresh, clients, kvm; all of them if none is named
 #   SANDLOT_TEST_SEED=N          repeats a random run; each test prints its seed
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -26,7 +26,7 @@ vitest_part() {
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
-# part_faults: kills, snapshots, chains of layers and large transfers.
+# part_faults: kills, snapshots, copies, chains of layers, full disks and large transfers.
 part_faults() {
   vitest_part faults --project long tests/long/faults tests/long/channel tests/long/chains || return
   check nothing-left tools/leftovers.sh --since "$logs/leftovers.faults"
@@ -52,6 +52,9 @@ part_clients() {
 # part_fresh: `make test-fresh` is one check.
 part_fresh() { check fresh tools/test-fresh.sh; }
 
+# part_kvm: `make test-kvm` is one check.
+part_kvm() { check kvm tools/test-kvm.sh; }
+
 # check NAME COMMAND…: one check, passed if the command exits 0.
 check() {
   local name=$1
@@ -65,13 +68,13 @@ check() {
   fi
 }
 
-[ $# -gt 0 ] || set -- faults linux fresh clients
+[ $# -gt 0 ] || set -- faults linux fresh clients kvm
 for part in "$@"; do
   begin=$SECONDS
   case $part in
-    faults | linux | fresh | clients) "part_$part" ;;
+    faults | linux | fresh | clients | kvm) "part_$part" ;;
     *)
-      echo "test-long: there is no part '$part'; there are faults, linux, fresh and clients" >&2
+      echo "test-long: there is no part '$part'; there are faults, linux, fresh, clients and kvm" >&2
       failed=$((failed + 1))
       ;;
   esac

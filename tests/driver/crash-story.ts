@@ -1,8 +1,10 @@
 /**
- * kill -9 of the control plane, the node agent or a machine at a random moment of a create, an exec or a delete
- * on a whole server; `up` again; and a look that nothing is lost and nothing is left. Told by `tests/e2e` in
+ * kill -9 of the control plane, the node agent or a machine at a random moment of a create, an exec, a delete, a pause, a resume
+ * or a fork on a whole server; `up` again; and a look that nothing is lost and nothing is left. Told by `tests/e2e` in
  * short, by `tests/long` in full.
  */
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { namespacesOf, processesWith } from './leftovers.js';
 import type { SeededRandom } from './seeded-random.js';
@@ -12,16 +14,29 @@ import type { TestServer } from './test-server.js';
 export const victims = ['control plane', 'node agent', 'machine'] as const;
 /** In what. */
 export const steps = ['create', 'exec', 'delete'] as const;
+/** In what of those that save a machine. */
+export const copySteps = ['pause', 'resume', 'fork'] as const;
 /** One of {@link victims}. */
 export type Victim = (typeof victims)[number];
-/** One of {@link steps}. */
-export type Step = (typeof steps)[number];
+/** One of {@link steps} or {@link copySteps}. */
+export type Step = (typeof steps)[number] | (typeof copySteps)[number];
 
 interface Answer {
   id: string;
   status: string;
   errorType: string | null;
 }
+
+/** Of a fork: either copies, or why there are none. */
+interface ForkAnswer {
+  sandboxes?: Answer[];
+  detail?: string;
+}
+
+/** What a machine has in its memory alone, and how it is looked for. */
+const keep = 'echo kept > /dev/shm/kept; echo kept > /root/kept';
+const look = 'cat /dev/shm/kept /root/kept';
+const copiesOfFork = 2;
 
 /** One sandbox that lives through everything, and the rounds around it. */
 export class CrashStory {
@@ -45,12 +60,14 @@ export class CrashStory {
 
   /** One kill. Throws, with the round's name and the moment, for anything lost or left. */
   async round(victim: Victim, step: Step): Promise<void> {
-    const longest = { create: 1_500, exec: 1_200, delete: 250 }[step];
+    const longest = { create: 1_500, exec: 1_200, delete: 250, pause: 900, resume: 900, fork: 1_500 }[step];
     const afterMs = this.random.between(0, longest);
     try {
       if (step === 'create') await this.#inCreate(victim, afterMs);
       else if (step === 'exec') await this.#inExec(victim, afterMs);
-      else await this.#inDelete(victim, afterMs);
+      else if (step === 'delete') await this.#inDelete(victim, afterMs);
+      else if (step === 'fork') await this.#inFork(victim, afterMs);
+      else await this.#inRest(victim, step, afterMs);
       await this.#expectOnlyTheAnchor();
     } catch (cause) {
       const round = `kill of the ${victim} ${afterMs} ms after the begin of a ${step} (seed ${this.random.seed})`;
@@ -109,6 +126,74 @@ export class CrashStory {
     if (first?.status === 200 && again.status !== 404) throw new Error(`deleted twice: ${again.status}`);
     if (![200, 404].includes(again.status)) throw new Error(`the second delete answers ${again.status}`);
     if ((await this.#get(id)).status === 'RUNNING') throw new Error('deleted, and still RUNNING');
+  }
+
+  /** It rests or runs afterwards, and a command finds what was in its memory; only the kill of its machine may have ended it. */
+  async #inRest(victim: Victim, step: 'pause' | 'resume', afterMs: number): Promise<void> {
+    const id = await this.#create();
+    await this.#sh(id, keep);
+    if (step === 'resume') await this.server.ask('POST', `/sandbox/${id}/pause`, this.key);
+    const asked = this.server.ask<Answer>('POST', `/sandbox/${id}/${step}`, this.key).catch(() => undefined);
+    await this.#kill(victim, afterMs, id);
+    const { status } = (await asked)?.body ?? {};
+    if (victim !== 'machine' || !(await this.#hasMachineEnded(id))) await this.#expectKept(id);
+    else if (step === 'pause' && status === 'PAUSED')
+      throw new Error('it was said to be paused, and its machine ended');
+    await this.#delete(id);
+  }
+
+  /** A killed machine is that of the source. Copies run, all of them, or there are none; the source runs on. */
+  async #inFork(victim: Victim, afterMs: number): Promise<void> {
+    const id = await this.#create();
+    await this.#sh(id, keep);
+    const body = { count: copiesOfFork, idempotency_key: `crash-${this.random.seed}-${this.#count++}` };
+    const fork = () => this.server.ask<ForkAnswer>('POST', `/sandbox/${id}/fork`, this.key, body);
+    const first = fork().catch(() => undefined);
+    await this.#kill(victim, afterMs, id);
+    await first;
+    let copies: Answer[] = [];
+    await this.#until('the fork is answered when it is asked for again', async () => {
+      const again = await fork();
+      copies = again.body.sandboxes ?? [];
+      // Until its node is there again.
+      return again.status !== 503 && !/it is (lost|pending)/.test(again.body.detail ?? '');
+    });
+    if (copies.length > 0 && copies.length !== copiesOfFork)
+      throw new Error(`${copies.length} copies are left of ${copiesOfFork}`);
+    for (const copy of copies) {
+      await this.#expectKept(copy.id);
+      await this.#delete(copy.id);
+    }
+    if (victim !== 'machine' || !(await this.#hasMachineEnded(id))) await this.#expectKept(id);
+    await this.#delete(id);
+  }
+
+  /** Whether a sandbox whose machine may have been killed has ended of that. */
+  async #hasMachineEnded(id: string): Promise<boolean> {
+    await this.#until(`${id} has come to rest`, async () => {
+      const { status, errorType } = await this.#get(id);
+      if (status === 'ERROR' && errorType !== 'MACHINE_ENDED') throw new Error(`${id} ended as ${errorType}`);
+      const machines = this.#machines().filter(({ commandLine }) => commandLine.includes(`sandlot-${id}`));
+      return status === 'ERROR' || (status === 'PAUSED') === (machines.length === 0);
+    });
+    // What is known of a machine's end a moment later than its end.
+    await pause(500);
+    return (await this.#get(id)).status === 'ERROR';
+  }
+
+  /** One machine, or none while it rests, and nothing of what it had in its memory is lost. */
+  async #expectKept(id: string): Promise<void> {
+    const { code, stdout, stderr } = await this.server.run(['run', id, '--', '/bin/sh', '-c', look], {
+      timeoutMs: 150_000,
+    });
+    if (stdout !== 'kept\nkept\n')
+      throw new Error(`${id} has "${stdout}" (${code} ${stderr}) ${JSON.stringify(await this.#get(id))}`);
+    const machines = this.#machines().filter(({ commandLine }) => commandLine.includes(`sandlot-${id}`));
+    if (machines.length !== 1) throw new Error(`${id} has ${machines.length} machines`);
+  }
+
+  async #sh(id: string, line: string): Promise<void> {
+    await this.server.mustRun(['run', id, '--', '/bin/sh', '-c', line]);
   }
 
   /** Kills, and starts what was killed again. Of machines: the one of `id`, or the newest that is not the anchor's. */
@@ -178,6 +263,9 @@ export class CrashStory {
     await this.#until('one machine and its network are left', async () => {
       const networks = namespacesOf(this.server.instanceId).length;
       return this.#machines().length === 1 && networks <= 1 + 2 + 1;
+    });
+    await this.#until('no snapshot is left', async () => {
+      return readdirSync(join(this.server.data, 'node', 'snapshots')).length === 0;
     });
   }
 

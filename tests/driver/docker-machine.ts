@@ -1,5 +1,6 @@
 /** A machine with stock Docker in it, started as a user would by hand. Used by the tests of Docker in tests/linux. */
 import { createReadStream } from 'node:fs';
+import type { RunResult, View } from '@sandlot/sdk';
 import { debianImage } from './debian-image.js';
 import type { TestNode, TestSpec } from './test-node.js';
 import type { TestSandbox } from './test-sandbox.js';
@@ -33,14 +34,18 @@ export function fetchLine(host: string, port = 80, path = '/'): string {
 
 /** See the file's head. */
 export class DockerMachine {
-  private constructor(readonly sandbox: TestSandbox) {}
+  private constructor(
+    readonly sandbox: TestSandbox,
+    private readonly view: View | undefined,
+  ) {}
 
-  /** A sandbox of an image of these packages, dockerd running, image `bb:1` imported. */
+  /** A sandbox of an image of these packages, dockerd running, image `bb:1` imported; all of it in `view`, if there is one. */
   static async start(
     node: TestNode,
     name: string,
     packages: readonly string[],
     spec: TestSpec = {},
+    view?: View,
   ): Promise<DockerMachine> {
     await node.importArchive(createReadStream(await debianImage(name, packages)), `debian/${name}:1`);
     const sandbox = await node.create({
@@ -50,17 +55,22 @@ export class DockerMachine {
       diskBytes: 10 * 2 ** 30,
       ...spec,
     });
-    const machine = new DockerMachine(sandbox);
-    await sandbox.out(`setsid sh -c '${startDaemons}' >/var/log/dockerd.log 2>&1 </dev/null &`);
+    const machine = new DockerMachine(sandbox, view);
+    await machine.sh(`setsid sh -c '${startDaemons}' >/var/log/dockerd.log 2>&1 </dev/null &`);
     // A Docker client is a second's work for an emulated machine: look for the socket first.
     await machine.until('dockerd is ready', 'test -S /run/docker.sock && docker version >/dev/null 2>&1');
     await machine.sh(importBusybox);
     return machine;
   }
 
+  /** A line of shell, however it ends. */
+  run(line: string, timeoutMs = stepTimeoutMs): Promise<RunResult> {
+    return this.sandbox.sh(line, { timeoutMs, ...(this.view ? { view: this.view } : {}) });
+  }
+
   /** Output of a line of shell that must succeed, trimmed; dockerd's newest complaints if it does not. */
   async sh(line: string): Promise<string> {
-    const { exitCode, stdout, stderr } = await this.sandbox.sh(line, { timeoutMs: stepTimeoutMs });
+    const { exitCode, stdout, stderr } = await this.run(line);
     if (exitCode === 0) return stdout.trim();
     const complaints = await this.sandbox.sh(
       "grep -E 'level=(error|warning|fatal)' /var/log/dockerd.log | tail -12",
@@ -72,7 +82,7 @@ export class DockerMachine {
   async until(what: string, line: string): Promise<void> {
     let said = '';
     const ends = async () => {
-      const { exitCode, stdout, stderr } = await this.sandbox.sh(line, { timeoutMs: 120_000 });
+      const { exitCode, stdout, stderr } = await this.run(line, 120_000);
       said = `${exitCode}: ${stdout}${stderr}`;
       return exitCode === 0;
     };

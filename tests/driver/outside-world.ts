@@ -3,7 +3,7 @@
  * DNS servers that this machine's resolv.conf names, played in the node's namespace. So a guest's way out is
  * tested without any real network. Used by the tests of machines.
  */
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { createInterface } from 'node:readline';
@@ -128,9 +128,10 @@ export class OutsideWorld {
     ip('-n', this.name, 'link', 'set', 'lan0', 'mtu', String(bytes));
   }
 
-  /** Removes it; the uplink goes with its other end. */
+  /** Removes it, and the uplink: connections whose other side is gone would keep the namespace for minutes. */
   close(): void {
     for (const child of this.#children) child.kill('SIGKILL');
+    spawnSync('ip', ['-n', this.name, 'link', 'delete', 'lan0']);
     execFileSync('ip', ['netns', 'delete', this.name]);
   }
 

@@ -1,6 +1,8 @@
 /** How tests pause and resume a sandbox of a test node, in place of the control plane. Used by the tests of pauses and their faults. */
+import { execFileSync } from 'node:child_process';
+import { setTimeout as pause } from 'node:timers/promises';
 import type { SandboxReport } from '@sandlot/protocol';
-import { processesWith } from './leftovers.js';
+import { namespacesOf, processesWith } from './leftovers.js';
 import type { TestNode } from './test-node.js';
 import type { TestSandbox } from './test-sandbox.js';
 
@@ -34,4 +36,23 @@ export function machinesOf(node: TestNode): number[] {
   return processesWith(`${node.dataFolder}/sandboxes`)
     .filter(({ commandLine }) => commandLine.includes('qemu-system'))
     .map(({ pid }) => pid);
+}
+
+/** As a restart of the host leaves it: no process, no machine and no network of the node is there, its data is; then it starts again. */
+export async function rebootHost(node: TestNode): Promise<void> {
+  await node.killAgent();
+  for (const { pid } of processesWith(node.dataFolder)) {
+    try {
+      process.kill(pid, 'SIGKILL');
+    } catch {
+      // It has ended with another.
+    }
+  }
+  const deadline = performance.now() + 20_000;
+  while (processesWith(node.dataFolder).length > 0) {
+    if (performance.now() > deadline) throw new Error('what was killed does not end');
+    await pause(20);
+  }
+  for (const name of namespacesOf(node.instanceId)) execFileSync('ip', ['netns', 'delete', name]);
+  await node.startAgent();
 }

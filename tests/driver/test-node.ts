@@ -36,6 +36,8 @@ export interface TestNodeOptions {
   withPython?: boolean;
   /** Its data lies on a file system of this size, in MiB; the host's disk if left out. */
   dataMiB?: number;
+  /** Of which kind; in memory if left out. */
+  dataOn?: 'ext4';
   /** Called with the node's namespace before the node agent starts in it. */
   prepare?: (namespace: HostNamespace) => Promise<void>;
 }
@@ -268,6 +270,13 @@ export class TestNode {
 
   #mountData(mebibytes: number): void {
     mkdirSync(this.dataFolder);
+    if (this.options.dataOn === 'ext4') {
+      const file = join(this.folder, 'data.ext4');
+      execFileSync('mke2fs', ['-q', '-t', 'ext4', '-m', '0', file, `${mebibytes}M`]);
+      execFileSync('mount', ['-o', 'loop', file, this.dataFolder]);
+      chmodSync(this.dataFolder, 0o711);
+      return;
+    }
     const options = `size=${mebibytes}m,mode=0711`;
     execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'sandlot-test', this.dataFolder]);
   }

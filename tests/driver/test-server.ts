@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { guestAssets, inCheckout, requireWholeHost, testKvm } from './checkout.js';
+import { guestAssets, inCheckout, requireWholeHost, testKvm, testSlowness } from './checkout.js';
 import { HostNamespace } from './host-namespace.js';
 import { leftoversOf } from './leftovers.js';
 
@@ -40,6 +40,8 @@ export interface TestServerOptions {
   kvm?: 'auto' | 'never' | undefined;
   /** More of `up`'s. */
   flags?: readonly string[];
+  /** The image archive without which there is nothing to test; the Python image if left out. */
+  archive?: string;
   /** What its namespace needs before, such as an `OutsideWorld`; that is closed before the server. */
   prepare?: (namespace: HostNamespace) => Promise<void>;
 }
@@ -62,7 +64,7 @@ export class TestServer {
   /** Starts one by `sandlot up --detach`. */
   static async start(options: TestServerOptions = {}): Promise<TestServer> {
     const { kvm = testKvm, flags = [], prepare } = options;
-    requireWholeHost();
+    requireWholeHost(options.archive);
     const server = new TestServer(kvm, flags);
     try {
       await prepare?.(server.namespace);
@@ -214,7 +216,7 @@ export class TestServer {
 function collect(child: ChildProcess, options: CliOptions, what: string): Promise<CliAnswer> {
   return new Promise((resolve, reject) => {
     const answer = { stdout: '', stderr: '' };
-    const timer = setTimeout(() => child.kill('SIGKILL'), options.timeoutMs ?? 60_000);
+    const timer = setTimeout(() => child.kill('SIGKILL'), (options.timeoutMs ?? 60_000) * testSlowness);
     child.stdout?.setEncoding('utf8').on('data', (text: string) => (answer.stdout += text));
     child.stderr?.setEncoding('utf8').on('data', (text: string) => (answer.stderr += text));
     child.once('error', reject);

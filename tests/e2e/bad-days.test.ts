@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { carryFile, flatMiB, readSlowly } from '../driver/big-transfers.js';
 import { pythonArchive } from '../driver/checkout.js';
-import { CrashStory, steps } from '../driver/crash-story.js';
+import { CrashStory, copySteps, steps } from '../driver/crash-story.js';
 import { SeededRandom } from '../driver/seeded-random.js';
 import { TestServer } from '../driver/test-server.js';
 
@@ -23,6 +23,13 @@ it('kill -9 of the control plane and of a machine, in a create, an exec and a de
   const story = await CrashStory.begin(server, image, new SeededRandom(31));
   for (const step of steps) await story.round('control plane', step);
   for (const step of ['create', 'exec'] as const) await story.round('machine', step);
+  await story.end();
+}, 240_000);
+
+it('the same in a pause, a resume and a fork', async () => {
+  const story = await CrashStory.begin(server, image, new SeededRandom(32));
+  for (const step of copySteps) await story.round('control plane', step);
+  await story.round('machine', 'fork');
   await story.end();
 }, 240_000);
 

@@ -1,9 +1,8 @@
 /** Full disks: the host's while an image comes in or is built, the sandbox's own. Each is said, and leaves nothing. */
 import { randomBytes } from 'node:crypto';
-import { rmSync, statfsSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { buildTar } from '@sandlot/images/testing/tar-fixture';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { freeBytes, withFree } from '../driver/full-disk.js';
 import { RegistryProcess } from '../driver/registry-process.js';
 import { SeededRandom } from '../driver/seeded-random.js';
 import { imageArchive, staticProgram, tellingProgram } from '../driver/test-images.js';
@@ -41,21 +40,7 @@ int main(int argc, char **argv) {
 }
 `;
 
-const free = () => {
-  const { bavail, bsize } = statfsSync(node.dataFolder);
-  return bavail * bsize;
-};
-
-/** Leaves so much free while `body` runs. */
-async function withFree(mebibytes: number, body: () => Promise<void>): Promise<void> {
-  const ballast = join(node.dataFolder, 'ballast');
-  writeFileSync(ballast, Buffer.alloc(free() - mebibytes * mib, 'b'));
-  try {
-    await body();
-  } finally {
-    rmSync(ballast);
-  }
-}
+const free = () => freeBytes(node);
 
 async function expectDiskFull(): Promise<void> {
   const sandbox = await node.request({ image: registry.reference('large') });
@@ -79,9 +64,9 @@ it('the sandbox’s own: the upload is refused, nothing of it stays, and the san
 
 it('the host’s, while an image is pulled, and while it is built; with room again it starts', async () => {
   const before = free();
-  await withFree(imageMiB - 10, expectDiskFull);
+  await withFree(node, imageMiB - 10, expectDiskFull);
   expect(before - free()).toBeLessThan(2 * mib);
-  await withFree(imageMiB + 10, expectDiskFull);
+  await withFree(node, imageMiB + 10, expectDiskFull);
   // The image is here, its root file system is not.
   expect(before - free()).toBeLessThan((imageMiB + 2) * mib);
   const sandbox = await node.create({ image: registry.reference('large') });
@@ -93,7 +78,7 @@ it('the host’s, while an image is pulled, and while it is built; with room aga
 it('the host’s, while an archive is imported', async () => {
   const archive = await imageArchive([{ name: 'large', content: randomBytes(imageMiB * mib) }]);
   const before = free();
-  await withFree(imageMiB - 10, () =>
+  await withFree(node, imageMiB - 10, () =>
     expect(node.importArchive(archive, 'imported:1')).rejects.toThrow(/disk .*full/),
   );
   expect(before - free()).toBeLessThan(2 * mib);

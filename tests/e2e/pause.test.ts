@@ -74,6 +74,24 @@ it('a request that comes meanwhile waits for it and gets its answer', async () =
   await sandbox.delete();
 });
 
+it('an idle time that pauses holds over restarts of everything, and so does what it has paused', async () => {
+  const sandbox = await node.create({ idleTimeoutMs: 4_000, idleAction: 'pause', tokensFrom: 1 });
+  await sandbox.out('echo m > /dev/shm/m');
+  await node.killAgent();
+  await node.startAgent();
+  expect((await sandbox.report()).state).toBe('running');
+  await sandbox.untilState('paused');
+  await node.killAgent();
+  await node.startAgent();
+  expect((await sandbox.report()).state).toBe('paused');
+  const answer = sandbox.out('cat /dev/shm/m');
+  await sandbox.until('it is wanted', async () => (await sandbox.report()).wanted === true);
+  await resumeSandbox(node, sandbox);
+  expect(await answer).toBe('m');
+  await sandbox.untilState('paused');
+  await sandbox.delete();
+});
+
 it('a paused one outlives its node agent, ends at its deadline, and is deleted like any other', async () => {
   const sandbox = await node.create({ deadlineUnixMs: Date.now() + 45_000, tokensFrom: 1 });
   const other = await node.create();

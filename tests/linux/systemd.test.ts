@@ -128,6 +128,50 @@ systemctl daemon-reload && systemctl start tick.timer`,
     expect(await box.out('systemctl is-active ssh dbus')).toBe('active\nactive');
   });
 
+  it('has views beside it: what is hidden is, its services are not reached, and it lets them live', async () => {
+    await box.out('echo token > /srv/hidden');
+    const view = { strength: 'sealed', hide: ['/srv'] } as const;
+    const inView = (line: string) => box.sandbox.sh(line, { view, timeoutMs: 300_000 });
+    const process = await box.sandbox.exec(['/bin/sh', '-c', 'echo begun; sleep 100000'], {
+      view,
+      session: true,
+    });
+    const seen = await inView(
+      'id -u; ls -A /srv; cat /srv/hidden; ls /run/dbus /run/systemd/private; systemctl is-active ssh',
+    );
+    expect(seen.stdout).toMatch(/^0\n/);
+    expect(seen.stdout + seen.stderr).not.toMatch(/token|system_bus_socket|^active/m);
+    await box.out('systemctl daemon-reexec; systemctl reset-failed');
+    expect((await inView('pgrep -c -x sleep')).stdout).toBe('1\n');
+    expect(await box.out('systemctl --failed --no-legend --plain; systemctl is-system-running')).toBe(
+      'running',
+    );
+    await process.signal('SIGKILL');
+  });
+
+  it('comes up once more inside a view', async () => {
+    const view = { strength: 'sealed', hide: ['/srv'] } as const;
+    const inView = (line: string) => box.sandbox.sh(line, { view, timeoutMs: 300_000 });
+    const masks = ['debug', 'tracing', 'config']
+      .map((name) => `systemd.mask=sys-kernel-${name}.mount`)
+      .join(' ');
+    await inView(
+      `setsid env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin unshare -pfm --mount-proc /sbin/init ${masks} >/dev/null 2>&1 </dev/null &`,
+    );
+    let state = '';
+    await box.until('the inner systemd is up', async () => {
+      const asked = await inView('nsenter -m -p -t $(pgrep -o -x systemd) systemctl is-system-running');
+      state = asked.stdout.trim();
+      return !['', 'unknown', 'initializing', 'starting', 'offline'].includes(state);
+    });
+    const inner = await inView(
+      'nsenter -m -p -t $(pgrep -o -x systemd) sh -c "systemctl --failed --no-legend --plain; cat /srv/hidden"',
+    );
+    expect(inner.stdout, state).toBe('');
+    expect(state).toBe('running');
+    await inView('kill -9 $(pgrep -o -x systemd)');
+  });
+
   it('reaps what commands leave behind, at once', async () => {
     await box.out('for i in 1 2 3 4 5; do setsid sh -c "sleep 0.2" & done');
     await box.until(

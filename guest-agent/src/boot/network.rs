@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use crate::os;
 
 const INTERFACE: &str = "eth0";
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+/// Address of every machine.
+pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 const MASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);
 /// Gateway of every sandbox.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);

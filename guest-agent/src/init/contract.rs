@@ -82,6 +82,9 @@ pub struct GuestFixups {
     pub time_unix_ms: f64,
     /// 32 or more fresh random bytes, base64.
     pub entropy_base64: String,
+    /// The other side of its TCP connections is not to be reached any more.
+    #[serde(default)]
+    pub abort_connections: bool,
     /// Absent: it stays who it is.
     pub identity: Option<Identity>,
 }

@@ -3,6 +3,7 @@
 
 mod base64;
 mod clock;
+mod connections;
 pub mod contract;
 mod names;
 pub mod root;
@@ -67,6 +68,10 @@ pub async fn post_fixups(agent: &Agent, body: &mut RecvStream) -> Result<GuestFi
         step("set the clock", clock::set(request.time_unix_ms))?;
         step("mix in entropy", clock::add_entropy(&entropy))?;
     }
+    if request.abort_connections && agent.place.is_machine() {
+        // Without it they end when somebody writes to them.
+        note("abort the connections of before", connections::abort_all());
+    }
     if let Some(identity) = request.identity {
         become_another(agent, identity)?;
     }
@@ -110,7 +115,7 @@ fn step<T>(action: &str, result: io::Result<T>) -> Result<T, CallError> {
 }
 
 /// For what a usable machine can lack, depending on its image.
-fn note(action: &str, result: io::Result<()>) {
+fn note<T>(action: &str, result: io::Result<T>) {
     if let Err(error) = result {
         log!("init: {action}: {error}");
     }

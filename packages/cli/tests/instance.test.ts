@@ -120,7 +120,7 @@ describe('an instance', () => {
       ...{ cpuOvercommit: 3, memoryOvercommit: 4, diskOvercommit: 5, allowPrivate: ['10.1.0.0/16'] },
       ...{ allowHostPort: ['80', '443'], subnet: '10.77.0.0/20', rootlessNetwork: true },
       ...{ kvm: 'never', driver: 'fake', agentBinary: '/a', prebuild: ['1x256'], guestAssets: '/g' },
-      ...{ insecureRegistry: ['r:5000'], poolSize: 2, tlsCert: '/c', tlsKey: '/k' },
+      ...{ insecureRegistry: ['r:5000'], poolSize: 2, tlsCert: '/c', tlsKey: '/k', cpuModel: 'EPYC-v4' },
     } satisfies Required<DaemonOptions>;
     expect(
       readNodeAgentOptions(nodeAgentArguments(layoutOf('/d'), 'beef', options, undefined)),
@@ -128,7 +128,7 @@ describe('an instance', () => {
       ...{ cpuOvercommit: 3, memoryOvercommit: 4, diskOvercommit: 5, allowPrivate: ['10.1.0.0/16'] },
       ...{ allowHostPorts: [80, 443], subnet: '10.77.0.0/20', rootlessNetwork: true, kvm: 'never' },
       ...{ driver: 'fake', agentBinary: '/a', prebuild: [{ vcpus: 1, memoryMiB: 256 }], guestAssets: '/g' },
-      ...{ insecureRegistries: ['r:5000'], poolSize: 2 },
+      ...{ insecureRegistries: ['r:5000'], poolSize: 2, cpuModel: 'EPYC-v4' },
     });
     expect(readControlPlaneOptions(controlPlaneArguments(layoutOf('/d'), options)).server).toMatchObject({
       ...{ host: '0.0.0.0', port: 1, publicUrl: 'https://x', trustedProxies: ['10.0.0.0/8', '::1'] },

@@ -66,6 +66,8 @@ export class FakeNode {
   failCopy: number | undefined;
   /** Why a resume comes to nothing. */
   failResume: string | undefined;
+  /** A resume is accepted, and nothing comes of it. */
+  holdResume = false;
   /** Serves `/gw/…`. */
   gateway: (request: IncomingMessage, response: ServerResponse) => void = (_request, response) => {
     response.writeHead(200, { 'content-type': 'application/json' }).end('{"ok":true}');
@@ -299,6 +301,7 @@ export class FakeNode {
     fake.report = { ...rest, generation };
     this.change(spec.sandboxId, { state: 'resuming' });
     const { failResume } = this;
+    if (this.holdResume) return { status: 202, body: fake.report };
     setImmediate(() =>
       this.change(
         spec.sandboxId,

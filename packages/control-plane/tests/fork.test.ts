@@ -1,7 +1,7 @@
 /** Forks at the API: what copies are, room counted before, all or none, repetitions. */
 import type { ForkedSandboxes, Sandbox } from '@sandlot/protocol';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { expectField, expectFits, World } from './world.js';
+import { expectField, expectFits, simple, World } from './world.js';
 
 let world: World;
 beforeEach(async () => {
@@ -97,6 +97,19 @@ it('only what runs, and is one’s own, is forked', async () => {
   await world.call('POST', `/sandbox/${source.id}/pause`);
   const paused = await fork(source.id);
   expect([paused.status, detailOf(paused)]).toEqual([409, expect.stringMatching(/it is paused/)]);
+  world.node.autoRun = false;
+  const { id } = (await world.call<Sandbox>('POST', '/sandbox', { body: simple })).body;
+  const starting = await fork(id);
+  expect([starting.status, detailOf(starting)]).toEqual([
+    409,
+    expect.stringMatching(/it is (pending|starting)/),
+  ]);
+  world.node.gate = async (kind) => {
+    if (kind === 'remove') throw new Error('the test says no');
+  };
+  await world.call('DELETE', `/sandbox/${id}`);
+  const stopping = await fork(id);
+  expect([stopping.status, detailOf(stopping)]).toEqual([409, expect.stringMatching(/it is stopping/)]);
   expectField(await fork(source.id, { count: 65 }), 'count');
   expectField(await fork(source.id, { timeout_minutes: 0 }), 'timeout_minutes');
 });
@@ -124,5 +137,15 @@ it('copies of a fork that was cut off with the control plane end, and free their
     await world.reconcile();
     const { body } = await world.call<{ sandboxes: Sandbox[] }>('GET', '/sandbox?is_active=true');
     return body.sandboxes.length === 1;
+  });
+});
+
+it('says so when the node is away, and not that there is no room', async () => {
+  const source = await world.create();
+  await world.node.stop();
+  await world.eventually(async () => {
+    const answer = await fork(source.id);
+    expect(answer.status).toBe(503);
+    return detailOf(answer).includes('its node cannot be reached');
   });
 });

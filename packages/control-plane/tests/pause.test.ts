@@ -1,6 +1,7 @@
 /** Pause and resume at the API: states, generations, room, and what wakes a paused sandbox. */
 import type { Sandbox } from '@sandlot/protocol';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { FakeSandbox } from './fake-node.js';
 import { expectFits, World } from './world.js';
 
 let world: World;
@@ -138,4 +139,85 @@ it('a resume that its node never heard of is sent again', async () => {
   await world.reconcile();
   expect((await resuming).body.status).toBe('RUNNING');
   await world.eventually(async () => (await world.get(id)).status === 'RUNNING');
+});
+
+/** As a node that died before it had written down that it resumes. */
+function forgetResume(id: string): void {
+  const known = world.node.sandboxes.get(id) as FakeSandbox;
+  known.spec.generation = 1;
+  known.report = { ...known.report, generation: 1, state: 'paused' };
+  world.node.holdResume = false;
+}
+
+it('a resume that its node has accepted and forgotten is sent again', async () => {
+  const { id } = await world.create();
+  await pause(id);
+  world.node.holdResume = true;
+  const resuming = resume(id);
+  await world.eventually(() => world.node.sandboxes.get(id)?.report.state === 'resuming');
+  await world.node.stop();
+  forgetResume(id);
+  await world.node.start();
+  expect((await resuming).body).toMatchObject({ status: 'RUNNING', generation: 2 });
+});
+
+it('a resuming one whose node was silent, and never heard of it, is not lost', async () => {
+  const { id } = await world.create();
+  await pause(id);
+  world.node.holdResume = true;
+  const resuming = resume(id);
+  await world.eventually(() => world.node.sandboxes.get(id)?.report.state === 'resuming');
+  await world.node.stop();
+  forgetResume(id);
+  await world.eventually(async () => {
+    const { body } = await world.admin('GET', '/status');
+    return (body['nodes'] as { reachable: boolean }[]).every((node) => !node.reachable);
+  });
+  world.skewMs += 15_000;
+  await world.reconcile();
+  expect(world.logged.some((line) => line.includes('"to":"lost"'))).toBe(true);
+  await world.node.start();
+  await world.eventually(async () => (await world.get(id)).status === 'RUNNING');
+  await resuming;
+});
+
+it('a resume that ends the sandbox is no success', async () => {
+  const { id } = await world.create();
+  await pause(id);
+  world.node.holdResume = true;
+  const resuming = resume(id);
+  await world.eventually(() => world.node.sandboxes.get(id)?.report.state === 'resuming');
+  world.node.change(id, { state: 'failed', reason: 'MACHINE_ENDED', message: 'it was killed' });
+  const answer = await resuming;
+  expect(answer.status).toBe(502);
+  expect((answer.body as unknown as { detail: string }).detail).toContain('it was killed');
+});
+
+it('a network policy that is changed while it is paused is in force before it goes on', async () => {
+  const { id } = await world.create();
+  await pause(id);
+  const answer = await world.call('PUT', `/sandbox/${id}/egress-policy`, { body: { allowlist: [] } });
+  expect(answer.body).toMatchObject({ applied: true });
+  expect(world.node.sandboxes.get(id)?.spec.egress.allowlist).toEqual([]);
+});
+
+it('who waited and has given up wakes nobody', async () => {
+  await world.close();
+  world = new World();
+  world.node.offer = { vcpus: 1, memoryMiB: 2048, diskGiB: 100 };
+  await world.open();
+  const first = await world.create({ memory_gb: 2 });
+  await pause(first.id);
+  const second = await world.create({ memory_gb: 2 });
+  world.node.change(first.id, { wanted: true });
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  const known = world.node.sandboxes.get(first.id) as FakeSandbox;
+  const { wanted: _, ...rest } = known.report;
+  known.report = rest;
+  world.node.publish(rest);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  await world.call('DELETE', `/sandbox/${second.id}`);
+  await world.reconcile();
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  expect((await world.get(first.id)).status).toBe('PAUSED');
 });

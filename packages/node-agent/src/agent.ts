@@ -126,7 +126,8 @@ export async function startNodeAgent(
 
 function createDriver(options: NodeAgentOptions, stateFolder: string): VmmDriver {
   if (options.driver === 'fake') return createFakeDriver({ agentBinary: options.agentBinary });
-  return createQemuDriver({ assets: options.guestAssets, stateFolder, kvm: options.kvm });
+  const { guestAssets, kvm, cpuModel } = options;
+  return createQemuDriver({ assets: guestAssets, stateFolder, kvm, cpuModel });
 }
 
 function openImages(options: NodeAgentOptions, root: string, log: Logger): Promise<ImageStore> {

@@ -10,6 +10,7 @@ it('has defaults for everything but the three paths', () => {
     memoryOvercommit: 2,
     diskOvercommit: 4,
     kvm: 'auto',
+    cpuModel: 'host',
     driver: 'qemu',
   });
   expect(options.prebuild).toEqual([
@@ -23,6 +24,7 @@ it.each([
   [[...least, '--instance', 'xyz'], /--instance/],
   [[...least, '--cpu-overcommit', '0'], /--cpu-overcommit/],
   [[...least, '--kvm', 'maybe'], /--kvm/],
+  [[...least, '--cpu-model', 'EPYC,id=x'], /--cpu-model/],
   [[...least, '--allow-private', '10.0.0'], /--allow-private/],
   [[...least, '--subnet', 'fd00::/8'], /--subnet/],
   [[...least, '--allow-host-port', '70000'], /--allow-host-port/],

@@ -11,6 +11,8 @@ export interface NodeAgentOptions {
   instanceId: string;
   guestAssets: string;
   kvm: 'auto' | 'never';
+  /** QEMU's name of the processor that guests on KVM see. */
+  cpuModel: string;
   driver: 'qemu' | 'fake';
   /** For the fake driver: the guest agent's binary, run as a process of the host. */
   agentBinary: string;
@@ -51,6 +53,7 @@ export function parseOptions(argv: string[]): NodeAgentOptions {
       instance: { type: 'string', default: '0000' },
       'guest-assets': { type: 'string', default: '' },
       kvm: { type: 'string', default: 'auto' },
+      'cpu-model': { type: 'string', default: 'host' },
       driver: { type: 'string', default: 'qemu' },
       'agent-binary': { type: 'string', default: '' },
       'cpu-overcommit': { type: 'string', default: '8' },
@@ -83,6 +86,7 @@ export function parseOptions(argv: string[]): NodeAgentOptions {
     instanceId: values.instance,
     guestAssets: values['guest-assets'],
     kvm: oneOf('kvm', values.kvm, ['auto', 'never']),
+    cpuModel: parseCpuModel(values['cpu-model']),
     driver: oneOf('driver', values.driver, ['qemu', 'fake']),
     agentBinary: values['agent-binary'],
     cpuOvercommit: positive('cpu-overcommit', values['cpu-overcommit']),
@@ -107,6 +111,13 @@ function oneOf<T extends string>(name: string, value: string, allowed: readonly 
   const found = allowed.find((candidate) => candidate === value);
   if (!found) throw new OptionError(`--${name} must be one of ${allowed.join(', ')}, got ${value}`);
   return found;
+}
+
+/** A name, and changes to it such as `,vme=off`. */
+function parseCpuModel(text: string): string {
+  if (!/^[\w.-]+(,[\w.-]+=(on|off))*$/.test(text))
+    throw new OptionError(`--cpu-model must be a name that qemu-system-x86_64 -cpu help lists, got ${text}`);
+  return text;
 }
 
 function positive(name: string, text: string): number {

@@ -265,6 +265,8 @@ export interface GuestFixups {
   timeUnixMs: number;
   /** As in {@link GuestInit}. */
   entropyBase64: string;
+  /** The other side of its TCP connections is not to be reached any more: who reads from one is told so. */
+  abortConnections?: boolean;
   /** Absent: it stays who it is. */
   identity?: {
     sandboxId: string;

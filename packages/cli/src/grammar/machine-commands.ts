@@ -36,6 +36,7 @@ export function addMachineCommands(parent: Command, binder: Binder): void {
         "without root or /dev/net/tun: network for sandboxes, which then reach this host's loopback",
       )
       .addOption(new Option('--kvm <mode>', 'use KVM where it works, or never').choices(['auto', 'never']))
+      .option('--cpu-model <name>', "the processor that guests on KVM see, by QEMU's name (host)")
       .option('--guest-assets <folder>', 'folder with kernel, initramfs and modules disk of the guest')
       .option(
         '--insecure-registry <host>',

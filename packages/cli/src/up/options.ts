@@ -17,6 +17,7 @@ export interface DaemonOptions {
   subnet?: string;
   rootlessNetwork?: boolean;
   kvm?: 'auto' | 'never';
+  cpuModel?: string;
   driver?: 'qemu' | 'fake';
   agentBinary?: string;
   prebuild?: string[];
@@ -40,6 +41,7 @@ export const daemonOptionNames: readonly (keyof DaemonOptions)[] = [
   'subnet',
   'rootlessNetwork',
   'kvm',
+  'cpuModel',
   'driver',
   'agentBinary',
   'prebuild',
@@ -71,6 +73,7 @@ export function nodeAgentArguments(
     ...['--ready-file', layout.nodeReady, '--log-folder', layout.logs],
     ...flag('--guest-assets', options.guestAssets),
     ...flag('--kvm', options.kvm),
+    ...flag('--cpu-model', options.cpuModel),
     ...flag('--driver', options.driver),
     ...flag('--agent-binary', options.agentBinary),
     ...flag('--cpu-overcommit', options.cpuOvercommit),

@@ -14,7 +14,7 @@ import { saveNode } from '../store/nodes.js';
 import { findInStates } from '../store/sandboxes.js';
 import type { Store } from '../store/store.js';
 import type { Dispatcher } from './dispatch.js';
-import type { Lifecycle } from './lifecycle.js';
+import { type Lifecycle, mayTakePolicy } from './lifecycle.js';
 import type { Resumes } from './resumes.js';
 
 /** How long a node may hold a sandbox that has no record before it is told to remove it. */
@@ -87,7 +87,10 @@ export class Reports implements LinkListener {
       case 'same':
         break;
     }
-    if (report.wanted && (verdict.kind === 'write' || verdict.kind === 'same')) this.#wake(report.sandboxId);
+    if (verdict.kind === 'write' || verdict.kind === 'same') {
+      if (report.wanted) this.#wake(report.sandboxId);
+      else this.parts.resumes().unwant(report.sandboxId);
+    }
   }
 
   /** A request waits at the node for a sandbox that is paused. */
@@ -158,12 +161,14 @@ export class Reports implements LinkListener {
         },
         'sandbox changed state',
       );
+    // Its node has not heard of its resume; reconcile would tell it a moment later.
+    if (after.state === 'resuming' && after.acceptedAt === null) void this.parts.lifecycle().resume(after.id);
     // A paused one has given most of its room back.
     if (after.state === 'paused' && before.state !== 'paused') this.parts.dispatcher().kick();
     if (after.endedAt !== null) {
       this.#acknowledge(nodeId, { sandboxId: after.id, generation: after.generation });
       this.parts.dispatcher().kick();
-    } else if (after.state === 'running' && after.egressApplied < after.egress.generation) {
+    } else if (mayTakePolicy(after.state) && after.egressApplied < after.egress.generation) {
       void this.parts.lifecycle().pushEgress(after.id);
     }
   }

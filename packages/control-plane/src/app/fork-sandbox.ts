@@ -76,6 +76,11 @@ async function addCopies(
     );
   const wanted = Array.from({ length: count }, () => newCopy(caller, source, body, app.now()));
   const nodes = (await app.dispatcher.snapshot(db)).filter(({ nodeId }) => nodeId === source.nodeId);
+  if (!nodes.some(({ reachable }) => reachable))
+    throw new AppError(
+      'NODE_UNAVAILABLE',
+      `Sandbox ${source.id} cannot be forked now: its node cannot be reached. Try again in a moment.`,
+    );
   const { placed: fitting } = planQueue(wanted, nodes);
   if (fitting.length < count && !(body.allow_partial && fitting.length > 0))
     throw new AppError(

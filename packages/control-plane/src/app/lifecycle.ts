@@ -6,6 +6,7 @@
 import type { NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import type { Logger } from 'pino';
 import type { SandboxRecord } from '../domain/record.js';
+import type { SandboxState } from '../domain/states.js';
 import { requestStop, transition } from '../domain/transition.js';
 import type { Fleet } from '../nodes/fleet.js';
 import { NodeRefusedError } from '../nodes/node-error.js';
@@ -16,6 +17,11 @@ import { nodeSpec } from './node-spec.js';
 
 /** Where answers of nodes go. */
 export type ReportSink = (nodeId: string, report: SandboxReport) => Promise<void>;
+
+/** Whether its node can be given a new policy: one that is paused must not come back with that of before. */
+export function mayTakePolicy(state: SandboxState): boolean {
+  return state === 'running' || state === 'paused';
+}
 
 /** How a sandbox is sent. */
 export interface StartOptions {
@@ -81,6 +87,7 @@ export class Lifecycle {
         // One that was deleted meanwhile is not made.
         if (record?.state === 'pending') copies.push(nodeSpec(record, await this.store.readSecrets(copyId)));
       }
+      if (copies.length === 0) return;
       const reports = await this.fleet.client(nodeId, requestId).fork(id, { generation, copies });
       for (const report of reports) await this.sink(nodeId, report);
     } finally {
@@ -136,7 +143,8 @@ export class Lifecycle {
     if (record.acceptedAt !== null && !again) return;
     if (record.forkOf !== undefined) {
       // It begins from what was saved of its source, and that is not there any more.
-      if (!this.#forking.has(record.forkOf)) await this.#giveUp(id, 'the fork that it is of was cut off');
+      if (!this.#forking.has(record.forkOf))
+        await this.#giveUp(id, 'The fork that it is of was cut off: fork its source again.');
       return;
     }
     const log = this.log.child({ sandboxId: id, nodeId: record.nodeId });
@@ -146,7 +154,7 @@ export class Lifecycle {
     } catch (error) {
       if (error instanceof NodeRefusedError && error.status < 500) {
         log.warn({ err: error }, 'the node refused the sandbox');
-        await this.#giveUp(id, error.message);
+        await this.#giveUp(id, `Its node refused it: ${error.message}`);
       } else log.warn({ err: error }, 'the sandbox could not be sent to its node; it will be sent again');
     }
   }
@@ -195,10 +203,7 @@ export class Lifecycle {
 
   /** The node will never take it. It may still hold something of an earlier try, hence stopping. */
   async #giveUp(id: string, message: string): Promise<void> {
-    const text = `Its node refused it: ${message}`;
-    await this.store.change(id, (record) =>
-      requestStop(record, 'START_FAILED', this.now(), { message: text }),
-    );
+    await this.store.change(id, (record) => requestStop(record, 'START_FAILED', this.now(), { message }));
     void this.remove(id);
   }
 
@@ -219,7 +224,7 @@ export class Lifecycle {
   /** True when there is a newer policy to send. */
   async #pushEgress(id: string, requestId?: string): Promise<boolean> {
     const record = await findSandbox(this.store.db, id);
-    if (record?.state !== 'running' || record.nodeId === null) return false;
+    if (record === undefined || !mayTakePolicy(record.state) || record.nodeId === null) return false;
     if (record.egressApplied >= record.egress.generation) return false;
     try {
       const applied = await this.fleet.client(record.nodeId, requestId).putEgress(id, record.egress);

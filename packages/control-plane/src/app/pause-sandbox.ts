@@ -72,6 +72,11 @@ export async function resumeSandbox(app: AppContext, caller: Caller, id: string)
       'NODE_ERROR',
       `Sandbox ${id} could not be resumed and is still paused: ${after.message ?? 'its node gave no reason'}`,
     );
+  if (isEnded(after.state) || after.state === 'stopping')
+    throw new AppError(
+      after.state === 'failed' ? 'NODE_ERROR' : 'CONFLICT',
+      `Sandbox ${id} does not run: ${after.message ?? after.reason ?? 'it has ended'}`,
+    );
   return presentSandbox(app, caller, after);
 }
 

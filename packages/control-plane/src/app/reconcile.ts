@@ -21,7 +21,7 @@ import type { Store } from '../store/store.js';
 import type { Reports } from './apply-report.js';
 import type { CheckpointWork } from './checkpoint-work.js';
 import type { Dispatcher } from './dispatch.js';
-import type { Lifecycle } from './lifecycle.js';
+import { type Lifecycle, mayTakePolicy } from './lifecycle.js';
 import type { Resumes } from './resumes.js';
 
 /** What a pass acts upon. */
@@ -129,7 +129,7 @@ export class Reconciler {
     if (after.state === 'pending' && after.acceptedAt === null) void lifecycle.start(after.id);
     if (after.state === 'resuming' && after.acceptedAt === null) void lifecycle.resume(after.id);
     if (after.state === 'stopping') void lifecycle.remove(after.id);
-    if (after.state === 'running' && after.egressApplied < after.egress.generation)
+    if (mayTakePolicy(after.state) && after.egressApplied < after.egress.generation)
       void lifecycle.pushEgress(after.id);
   }
 

@@ -89,6 +89,11 @@ export class Resumes {
     await this.resume(id);
   }
 
+  /** Nobody waits for it any more. */
+  unwant(id: string): void {
+    this.#wanted.delete(id);
+  }
+
   /** Tries again those that found no room. */
   async retry(): Promise<void> {
     for (const id of [...this.#wanted]) await this.resume(id);

@@ -32,7 +32,7 @@ export function judgeReport(
     return over ? { kind: 'acknowledge' } : { kind: 'remove', why: 'no record of it exists' };
   if (record.nodeId !== nodeId)
     return over ? { kind: 'acknowledge' } : { kind: 'remove', why: 'its record names another node' };
-  if (report.generation < record.generation) return { kind: 'ignore', why: 'it is of a lower generation' };
+  if (report.generation < record.generation) return judgeOlder(record, report, now);
   if (report.generation > record.generation)
     return { kind: 'ignore', why: 'it is of a generation that was never given out' };
   if (isEnded(record.state))
@@ -40,6 +40,17 @@ export function judgeReport(
   const moved = over ? applyEnd(record, report, now) : applyProgress(record, report, now);
   if (moved === undefined) return { kind: 'same' };
   return { kind: 'write', record: moved, ended: isEnded(moved.state) };
+}
+
+/** Of a lower generation nothing counts, but that a node which still has that one paused has no newer one. */
+function judgeOlder(record: SandboxRecord, report: SandboxReport, now: number): ReportVerdict {
+  const isUnheard = record.state === 'lost' || (record.state === 'resuming' && record.acceptedAt !== null);
+  const moved =
+    report.state === 'paused' && isUnheard
+      ? transition(record, 'unheard', now, { acceptedAt: null })
+      : undefined;
+  if (moved === undefined) return { kind: 'ignore', why: 'it is of a lower generation' };
+  return { kind: 'write', record: moved, ended: false };
 }
 
 function applyEnd(record: SandboxRecord, report: SandboxReport, now: number): SandboxRecord | undefined {

@@ -41,7 +41,9 @@ export type SandboxEvent =
   /** It is to get a machine of a raised generation, or its node makes one. */
   | 'resume'
   /** It is to be put back to a checkpoint, by a machine of a raised generation. */
-  | 'rollback';
+  | 'rollback'
+  /** Its node has not heard of the resume, or has forgotten it: it is to be told again. */
+  | 'unheard';
 
 /** What holds in a state, and what ends it. */
 export interface StateRow {
@@ -166,6 +168,7 @@ export const sandboxStates: Readonly<Record<SandboxState, StateRow>> = {
     next: {
       ran: 'running',
       paused: 'paused',
+      unheard: 'resuming',
       stop: 'stopping',
       stopped: 'stopped',
       failed: 'failed',
@@ -207,6 +210,7 @@ export const sandboxStates: Readonly<Record<SandboxState, StateRow>> = {
       ran: 'running',
       pause: 'pausing',
       paused: 'paused',
+      unheard: 'resuming',
       stop: 'stopping',
       stopped: 'stopped',
       failed: 'failed',

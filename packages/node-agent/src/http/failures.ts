@@ -1,7 +1,7 @@
 /** Errors of the node's parts as HTTP answers of its API. The control plane turns them into the public ones. */
 import { ImageError } from '@sandlot/images';
 import type { ImageErrorCode } from '@sandlot/protocol';
-import { VmmError } from '@sandlot/vmm';
+import { MachineEndedError, VmmError } from '@sandlot/vmm';
 import { GuestUnreachableError } from '../guest/channel.js';
 import { GuestCallError } from '../guest/guest-client.js';
 import { NetworkError } from '../network/network.js';
@@ -25,7 +25,8 @@ export function failureOf(error: unknown): { status: number; body: { code: strin
     return { status: statusOfImageError[error.code] ?? 422, body: { code: error.code, message } };
   }
   if (error instanceof DamagedFileError) return { status: 409, body: { code: 'damaged', message } };
-  if (error instanceof SandboxConflictError) return { status: 409, body: { code: 'conflict', message } };
+  if (error instanceof SandboxConflictError || error instanceof MachineEndedError)
+    return { status: 409, body: { code: 'conflict', message } };
   if (error instanceof GuestCallError) return { status: error.status, body: { code: error.code, message } };
   if (error instanceof GuestUnreachableError)
     return { status: 503, body: { code: 'guest-unreachable', message } };

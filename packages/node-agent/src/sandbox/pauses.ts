@@ -5,7 +5,7 @@
  * Invariant: a machine of the sandbox and a record that says `paused` are together only while that machine stands
  * still, to be ended; a new one is made only after it is gone.
  */
-import type { Machine } from '@sandlot/vmm';
+import { type Machine, MachineEndedError } from '@sandlot/vmm';
 import { GuestPausedError } from '../guest/channel.js';
 import type { SandboxNetwork } from '../network/network.js';
 import { SandboxConflictError } from './conflict.js';
@@ -48,6 +48,7 @@ export class Pauses {
   readonly #waiters = new Waiters();
   #saving: AbortController | undefined;
   #between: Promise<void> | undefined;
+  #saved: Promise<unknown> = Promise.resolve();
 
   constructor(private readonly host: PausesHost) {}
 
@@ -89,9 +90,15 @@ export class Pauses {
     return true;
   }
 
-  /** Breaks off a save whose guest has asked for a reboot meanwhile. */
-  breakOff(): void {
-    this.#saving?.abort(new Error('the sandbox reboots'));
+  /** Breaks off a save whose guest has asked for a reboot meanwhile, or whose machine has ended. */
+  breakOff(reason: Error): void {
+    this.#saving?.abort(reason);
+  }
+
+  /** Resolves when the save or the short work that is done to it, if any is, has ended and is undone or recorded. */
+  async workEnded(): Promise<void> {
+    await this.#saved.catch(() => undefined);
+    await this.#between;
   }
 
   /**
@@ -103,11 +110,15 @@ export class Pauses {
     const { host } = this;
     const { report, spec } = host.record;
     const started = host.started();
-    if (report.state !== 'running' || !started || !host.isPresent(started.machine) || this.#saving)
-      throw new SandboxConflictError(`${spec.sandboxId} is ${this.#saving ? 'being saved' : report.state}`);
+    if (report.state !== 'running' || !started || !host.isPresent(started.machine) || this.#saving) {
+      const state = host.record.rebooting ? 'rebooting' : report.state;
+      throw new SandboxConflictError(`${spec.sandboxId} is ${this.#saving ? 'being saved' : state}`);
+    }
     this.#saving = new AbortController();
+    const saved = work(started.machine, AbortSignal.any([host.signal, this.#saving.signal]));
+    this.#saved = saved;
     try {
-      return await work(started.machine, AbortSignal.any([host.signal, this.#saving.signal]));
+      return await saved;
     } finally {
       this.#saving = undefined;
     }
@@ -123,7 +134,8 @@ export class Pauses {
       try {
         await pauseMachine(machine, host, host.parts, signal);
       } catch (error) {
-        if (host.isPresent(machine)) await this.#goOn(machine);
+        const hasEnded = error instanceof MachineEndedError || signal.reason instanceof MachineEndedError;
+        if (host.isPresent(machine) && !hasEnded) await this.#goOn(machine);
         throw error;
       }
     });
@@ -133,7 +145,8 @@ export class Pauses {
       ),
     );
     delete host.record.machine;
-    await host.save();
+    // It is paused whatever becomes of this: our next start knows a machine that is gone.
+    await host.save().catch((error: unknown) => this.#logUnwritten(error));
     await this.#dropSnapshots();
     host.limitTime();
     if (this.isWanted) host.change({});
@@ -144,6 +157,7 @@ export class Pauses {
     const { host } = this;
     const { record, parts } = host;
     try {
+      host.signal.throwIfAborted();
       host.change({ state: 'resuming' });
       await host.save();
       const snapshot = record.memory === undefined ? undefined : await parts.snapshots.read(record.memory);
@@ -165,7 +179,8 @@ export class Pauses {
     const started = await takeUpMachine(machine, network, record, parts, machineUndo, signal);
     signal.throwIfAborted();
     host.run(started);
-    await host.save();
+    // It runs, and is not to end for want of room: our next start takes up what the record says of it.
+    await host.save().catch((error: unknown) => this.#logUnwritten(error));
   }
 
   /** The same for a machine that our predecessor has begun to resume. */
@@ -190,7 +205,12 @@ export class Pauses {
       );
     const waiting = this.#waiters.wait(wakeTimeoutMs, late, signal);
     if (this.isWanted) host.change({});
-    await waiting;
+    try {
+      await waiting;
+    } finally {
+      // Who gave up wants nothing any more.
+      if (host.record.report.state === 'paused' && !this.#waiters.any) host.change({});
+    }
   }
 
   /** It runs, or has ended: nobody waits any more. */
@@ -218,11 +238,13 @@ export class Pauses {
     // Nothing has run: it is as it was.
     const why = error instanceof Error ? error.message : String(error);
     host.change({ state: 'paused', message: why });
-    await host
-      .save(true)
-      .catch((failure: unknown) => host.log.error({ err: failure }, 'a record could not be written'));
+    await host.save(true).catch((failure: unknown) => this.#logUnwritten(failure));
     host.limitTime();
     this.#waiters.fail(new SandboxConflictError(`${record.spec.sandboxId} could not be resumed: ${why}`));
+  }
+
+  #logUnwritten(error: unknown): void {
+    this.host.log.error({ err: error }, 'a record could not be written');
   }
 
   async #dropSnapshots(): Promise<void> {

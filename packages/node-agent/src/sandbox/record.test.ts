@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { existsSync, linkSync, mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
@@ -25,6 +25,14 @@ it('counts what machines take of the disk, not how large their files could get',
   const used = await records.usedBytes();
   expect(used).toBeGreaterThanOrEqual(2 * 1024 * 1024);
   expect(used).toBeLessThan(3 * 1024 * 1024);
+});
+
+it('counts a disk with two names once', async () => {
+  mkdirSync(records.machineFolderOf('a'), { recursive: true });
+  const disk = join(records.machineFolderOf('a'), 'next-0.qcow2');
+  writeFileSync(disk, Buffer.alloc(1024 * 1024, 'x'));
+  linkSync(disk, join(records.machineFolderOf('a'), 'overlay.qcow2'));
+  expect(await records.usedBytes()).toBeLessThan(2 * 1024 * 1024);
 });
 
 it('reads records, and names the folders without a whole one', async () => {

@@ -30,6 +30,8 @@ export interface SandboxRecord {
   boot?: BootFacts;
   /** Its guest has asked for a reboot: whatever machine is named here is the old one, or not ready. */
   rebooting?: boolean;
+  /** The network that it was paused in is gone; its next machine has to be told. */
+  networkIsNew?: true;
   /** Snapshot that its machine's memory began as, or of a paused one is to begin as. */
   memory?: string;
   /** Snapshots whose disks lie below its own, the lowest first. */

@@ -46,7 +46,13 @@ export async function resumeMachine(
       ...(runAs ? { runAs } : {}),
       beforeRun: async (handle) => {
         record.machine = handle;
-        await save();
+        try {
+          // For good: after a loss of power the memory that was saved must not meet a disk that has gone on.
+          await save(true);
+        } catch (error) {
+          delete record.machine;
+          throw error;
+        }
       },
     },
     signal,
@@ -71,6 +77,7 @@ export async function takeUpMachine(
   }
   const guest = new GuestClient(machine.ports);
   undo.push('guest connection', async () => guest.close());
-  await whileItLives(machine, () => applyFixups(guest, undefined, signal));
+  await whileItLives(machine, () => applyFixups(guest, undefined, signal, record.networkIsNew));
+  delete record.networkIsNew;
   return { machine, network, guest };
 }

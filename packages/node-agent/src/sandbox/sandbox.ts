@@ -11,7 +11,7 @@
  */
 import { rm } from 'node:fs/promises';
 import { endings, type NodeSandboxSpec, type SandboxReport } from '@sandlot/protocol';
-import type { Machine, MachineEnd, MachineHandle } from '@sandlot/vmm';
+import { type Machine, type MachineEnd, MachineEndedError, type MachineHandle } from '@sandlot/vmm';
 import type { Logger } from 'pino';
 import { GuestRebootedError, type GuestUnreachableError } from '../guest/channel.js';
 import { GuestClient } from '../guest/guest-client.js';
@@ -122,6 +122,11 @@ export class Sandbox implements Chain {
     return this.record.report.state === 'running' && this.record.rebooting === true;
   }
 
+  /** It ends, or has ended. */
+  get isEnding(): boolean {
+    return this.#ending !== undefined;
+  }
+
   /** It is being paused, is paused, or comes back from that: a request may wait for it. */
   get isResting(): boolean {
     return ['pausing', 'paused', 'resuming'].includes(this.record.report.state);
@@ -208,6 +213,8 @@ export class Sandbox implements Chain {
    */
   async pause(): Promise<void> {
     if (this.record.report.state === 'paused') return;
+    // Copies of it are on their way: they come first.
+    while (!this.#pausing && this.#pauses.isSaving) await this.#starting;
     if (!this.#pausing) {
       const pausing = this.#pauses.pause().finally(() => {
         this.#pausing = undefined;
@@ -460,6 +467,7 @@ export class Sandbox implements Chain {
 
   #limitTime(): void {
     this.#timeouts?.close();
+    if (this.#detached) return;
     const { deadlineUnixMs, idleTimeoutMs } = this.spec;
     this.#timeouts = new Timeouts(
       // One that rests is idle on purpose.
@@ -493,7 +501,7 @@ export class Sandbox implements Chain {
   #onGuestReset({ machine, network, guest }: StartedParts): void {
     if (!this.#isPresent(machine)) return;
     if (this.#pauses.isSaving || this.#pauses.isHeld) {
-      this.#pauses.breakOff();
+      this.#pauses.breakOff(new Error('the sandbox reboots'));
       void this.#starting.then(() => this.#onGuestReset({ machine, network, guest }));
       return;
     }
@@ -582,6 +590,14 @@ export class Sandbox implements Chain {
 
   #onMachineEnded(machine: Machine, end: MachineEnd): void {
     if (!this.#isPresent(machine)) return;
+    if (this.#pauses.isSaving || this.#pauses.isHeld) {
+      // The save takes back what it has made, or has made a paused sandbox by now.
+      this.#pauses.breakOff(new MachineEndedError(end));
+      void this.#pauses.workEnded().then(() => {
+        if (this.record.report.state !== 'paused') this.#onMachineEnded(machine, end);
+      });
+      return;
+    }
     this.#log.info({ end }, 'machine ended');
     this.#ending = this.#finish(causeOfMachineEnd(end));
   }
@@ -635,7 +651,10 @@ export class Sandbox implements Chain {
       endMachine: (reason) => this.#endPausedMachine(reason),
       run: (started) => this.#run(started),
       limitTime: () => this.#limitTime(),
-      fail: (error) => this.#finishAs(causeOfStartError(error, this.spec.image)),
+      fail: (error) => {
+        const cause = causeOfStartError(error, this.spec.image);
+        return this.#finishAs({ ...cause, message: `The sandbox could not be resumed: ${cause.message}` });
+      },
     };
   }
 
@@ -653,11 +672,19 @@ export class Sandbox implements Chain {
   async #ownNetwork(): Promise<SandboxNetwork> {
     if (this.#network) return this.#network;
     const network = await this.parts.networks.acquire();
+    try {
+      this.record.network = network.handle;
+      this.record.networkIsNew = true;
+      await this.#save();
+      await network.applyPolicy(this.spec.egress);
+    } catch (error) {
+      // The next try begins with another one: without its policy this one would leave the sandbox alone.
+      delete this.record.network;
+      await network.release();
+      throw error;
+    }
     this.#undo.push('network', () => network.release());
     this.#network = network;
-    this.record.network = network.handle;
-    await this.#save();
-    await network.applyPolicy(this.spec.egress);
     return network;
   }
 

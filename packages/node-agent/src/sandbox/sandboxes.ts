@@ -244,17 +244,31 @@ export class Sandboxes {
         await records.write(record);
       }
     } catch (error) {
-      for (const { id } of made) {
-        this.#all.delete(id);
-        await images.release(id).catch(() => undefined);
-        await records.remove(id).catch(() => undefined);
-        await snapshots.need(id, []);
-      }
+      for (const copy of made) await this.#forgetCopy(copy);
+      // What its copies were to share went with it.
+      if (source.isEnding)
+        throw new SandboxConflictError(`${source.id} was ended while it was forked`, { cause: error });
       throw error;
     } finally {
       await snapshots.need(copiesHolder(snapshotId), []);
     }
-    for (const copy of made) if (copy.report.state === 'pending') copy.begin(source);
+    for (const copy of made) {
+      if (copy.report.state === 'pending') copy.begin(source);
+      else await this.#takeBackFrom(copy);
+    }
+  }
+
+  async #forgetCopy(copy: Sandbox): Promise<void> {
+    this.#all.delete(copy.id);
+    await this.#takeBackFrom(copy);
+  }
+
+  /** One that was deleted before it began: what it was given meanwhile is nobody's. */
+  async #takeBackFrom({ id }: Sandbox): Promise<void> {
+    const { snapshots, images, records } = this.parts;
+    await images.release(id).catch(() => undefined);
+    await snapshots.need(id, []);
+    if (!this.#all.has(id)) await records.remove(id).catch(() => undefined);
   }
 
   #require(sandboxId: string, generation: number | undefined): Sandbox {

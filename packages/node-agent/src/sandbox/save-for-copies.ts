@@ -70,20 +70,25 @@ export async function saveAndGoOn(
   const id = snapshots.newId();
   record.saving = id;
   try {
-    await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
-    await save();
-    const timings = await saveMachine(id, snapshotting, signal);
-    await snapshots.need(holderOf(id), { whole: [id], disks: record.layers ?? [] });
-    log.info({ timings }, 'saved, and goes on');
-  } finally {
-    // Also after a failure: it may have come after the switch to the new disk.
-    if (await snapshotting.isDiskTaken(snapshots.folderOf(id)))
-      record.layers = [...(record.layers ?? []), id];
-    delete record.saving;
-    record.machine = machine.handle;
-    // First the files: it may be for want of room that we are here.
-    await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
-    await save();
+    try {
+      await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
+      await save();
+      const timings = await saveMachine(id, snapshotting, signal);
+      await snapshots.need(holderOf(id), { whole: [id], disks: record.layers ?? [] });
+      log.info({ timings }, 'saved, and goes on');
+    } finally {
+      // Also after a failure: it may have come after the switch to the new disk.
+      if (await snapshotting.isDiskTaken(snapshots.folderOf(id)))
+        record.layers = [...(record.layers ?? []), id];
+      delete record.saving;
+      record.machine = machine.handle;
+      // First the files: it may be for want of room that we are here.
+      await snapshots.need(record.spec.sandboxId, neededSnapshots(record));
+      await save();
+    }
+  } catch (error) {
+    await snapshots.need(holderOf(id), { whole: [], disks: [] });
+    throw error;
   }
   return id;
 }

@@ -8,7 +8,9 @@ import net from 'node:net';
 import type { GuestPorts } from '../driver.js';
 
 const attempts = 60;
-const attemptTimeoutMs = 1000;
+/** First wait for SYNC; doubled with each try, as the node agent's channel does. */
+const firstAttemptMs = 1000;
+const longestAttemptMs = 30_000;
 
 /** One request to the guest agent; gives status and body. Tries with new nonces, as the channel asks for. */
 export async function callGuest(
@@ -19,10 +21,11 @@ export async function callGuest(
   signal?: AbortSignal,
 ): Promise<{ status: number; body: string }> {
   let problem: unknown;
+  let timeouts = 0;
   for (let attempt = 0; attempt < attempts; attempt++) {
     signal?.throwIfAborted();
     try {
-      const channel = await openChannel(ports);
+      const channel = await openChannel(ports, Math.min(longestAttemptMs, firstAttemptMs * 2 ** timeouts));
       try {
         return await request(channel.session, method, path, body);
       } finally {
@@ -30,6 +33,7 @@ export async function callGuest(
       }
     } catch (error) {
       problem = error;
+      if (error instanceof NoSyncError) timeouts++;
       // A refused connection fails at once; do not spin.
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
@@ -37,7 +41,14 @@ export async function callGuest(
   throw new Error(`the guest does not answer on ${ports.data}`, { cause: problem });
 }
 
-function openChannel(ports: GuestPorts): Promise<{ session: http2.ClientHttp2Session; close(): void }> {
+class NoSyncError extends Error {
+  override name = 'NoSyncError';
+}
+
+function openChannel(
+  ports: GuestPorts,
+  timeoutMs: number,
+): Promise<{ session: http2.ClientHttp2Session; close(): void }> {
   return new Promise((resolve, reject) => {
     const nonce = randomBytes(16).toString('hex');
     const wanted = Buffer.from(`SYNC ${nonce}\n`);
@@ -49,7 +60,7 @@ function openChannel(ports: GuestPorts): Promise<{ session: http2.ClientHttp2Ses
       data.destroy();
       reject(error);
     };
-    const timer = setTimeout(() => fail(new Error('no SYNC')), attemptTimeoutMs);
+    const timer = setTimeout(() => fail(new NoSyncError('no SYNC')), timeoutMs);
     ctl.on('error', fail);
     data.on('error', fail);
     let seen = Buffer.alloc(0);

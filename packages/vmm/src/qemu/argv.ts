@@ -17,7 +17,7 @@ export const qemuIds = { disk: 'disk', serial: 'serial', ctlPort: 'p_ctl', dataP
 /** How the processor is run. */
 export type Acceleration =
   | { kind: 'tcg'; tscKhz: number }
-  /** `host`, or `host` without what this host cannot give a guest. */
+  /** `host`, `host` without what this host cannot give a guest, or a named one. */
   | { kind: 'kvm'; cpuModel: string };
 
 /** Everything QEMU's command line depends on. Paths are absolute. */

@@ -1,12 +1,13 @@
 /** Holds what a template's validity hangs on: the fingerprint, the counter's rate, the KVM answer. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readGuestAssets } from './assets.js';
 import { fingerprintOf } from './describe-host.js';
 import { chooseTscKhz, measureTscKhz } from './measure-tsc.js';
-import { probeKvm } from './probe-kvm.js';
+import { probeKvm, raceEmulation, readKvmGroup } from './probe-kvm.js';
 
 const digests = { 'initramfs.cpio': 'a', 'modules.ext4': 'b', vmlinux: 'c', 'measure-tsc': 'd' };
 const tcg = { kind: 'tcg', tscKhz: 2_100_000 } as const;
@@ -56,10 +57,54 @@ describe('the counter’s rate', () => {
 });
 
 describe('probeKvm', () => {
+  const ask = (device: string) =>
+    probeKvm({
+      binary: 'qemu',
+      qemuVersion: '10',
+      assets: { digests } as never,
+      stateFolder: folder,
+      cpuModel: 'host',
+      emulation: () => Promise.resolve(tcg),
+      device,
+    });
+
   it('says why a host without the device has none', async () => {
-    const answer = await probeKvm('qemu', '10', { digests } as never, folder, join(folder, 'no-kvm'));
+    const answer = await ask(join(folder, 'no-kvm'));
     expect(answer.cpuModel).toBeUndefined();
     expect(answer.reason).toMatch(/this host has no .*no-kvm/);
+  });
+
+  it.runIf(process.getuid?.() === 0)('wants a device that machines, who are not root, may open', async () => {
+    const device = join(folder, 'kvm');
+    writeFileSync(device, '', { mode: 0o600 });
+    expect((await ask(device)).reason).toContain(`chmod 660 ${device}`);
+    expect(await readKvmGroup(device)).toBeUndefined();
+    chmodSync(device, 0o660);
+    expect((await ask(device)).reason).toContain('to root alone');
+    chownSync(device, 0, 104);
+    expect(await readKvmGroup(device)).toBe(104);
+  });
+
+  const never = (signal: AbortSignal) =>
+    new Promise<Error>((resolve) =>
+      signal.addEventListener('abort', () => resolve(new Error('ended')), { once: true }),
+    );
+
+  it('takes a KVM that is quicker than emulation, however slow', async () => {
+    expect(await raceEmulation(async () => undefined, expect.unreachable, 50)).toBeUndefined();
+    const slow = () => sleep(200, undefined);
+    expect(await raceEmulation(slow, never, 50)).toBeUndefined();
+  });
+
+  it('takes none that an emulated guest overtakes, nor one that fails', async () => {
+    expect(await raceEmulation(never, async () => undefined, 50)).toMatchObject({
+      code: 'timeout',
+      message: expect.stringContaining('when an emulated one had'),
+    });
+    const broken = async () => new Error('broken');
+    expect(await raceEmulation(broken, never, 50)).toMatchObject({ message: 'broken' });
+    const late = () => sleep(200, new Error('broken'));
+    expect(await raceEmulation(late, broken, 50)).toMatchObject({ message: 'broken' });
   });
 });
 

@@ -16,6 +16,11 @@ export interface QemuDriverOptions {
   stateFolder: string;
   /** `auto`: KVM where a guest really starts on it. Default `auto`. */
   kvm?: 'auto' | 'never';
+  /**
+   * With KVM, QEMU's name of the processor that guests see: a snapshot can then be restored by every host that has all of it.
+   * Default `host`: this host's own, with all it can (docs/rfd/0004-kvm-settings.md).
+   */
+  cpuModel?: string;
   /** Default `qemu-system-x86_64`. */
   qemuBinary?: string;
 }
@@ -29,7 +34,7 @@ export async function describeHost(options: QemuDriverOptions): Promise<QemuCont
   ]);
   const version = /version (\S+(?: \([^)]*\))?)/.exec(versionText)?.[1] ?? versionText.split('\n')[0]!;
   const { acceleration, reason } = await chooseAcceleration(options, binary, version, assets);
-  const hostCpu = acceleration.kind === 'kvm' ? await readCpuModel() : '';
+  const hostCpu = acceleration.kind === 'kvm' ? await readHostCpu(options.cpuModel) : '';
   return {
     binary,
     version,
@@ -49,19 +54,20 @@ async function chooseAcceleration(
   version: string,
   assets: GuestAssets,
 ): Promise<{ acceleration: Acceleration; reason: string }> {
+  const emulation = async (): Promise<Acceleration> => ({
+    kind: 'tcg',
+    tscKhz: await measureTscKhz(assets.measureTscPath, options.stateFolder),
+  });
   let reason = 'KVM is switched off';
   if (options.kvm !== 'never') {
-    const answer = await probeKvm(binary, version, assets, options.stateFolder);
+    const { stateFolder, cpuModel = 'host' } = options;
+    const answer = await probeKvm({ binary, qemuVersion: version, assets, stateFolder, cpuModel, emulation });
     if (answer.cpuModel !== undefined) {
       return { acceleration: { kind: 'kvm', cpuModel: answer.cpuModel }, reason: answer.reason };
     }
     reason = answer.reason;
   }
-  const tscKhz = await measureTscKhz(assets.measureTscPath, options.stateFolder);
-  return {
-    acceleration: { kind: 'tcg', tscKhz },
-    reason,
-  };
+  return { acceleration: await emulation(), reason };
 }
 
 /** A digest of everything that a template depends on besides its shape and network. Pure. */
@@ -90,9 +96,13 @@ export function snapshotFingerprintOf(
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
 }
 
-/** With KVM a guest has seen this host's processor, and cannot go on with another. */
-async function readCpuModel(): Promise<string> {
+/**
+ * What of this host's processor a guest on KVM has seen, and cannot go on without. A named one was not seen, but for the
+ * vendor, which KVM always shows. Not the microcode's revision: an update that takes nothing away is no other processor.
+ */
+async function readHostCpu(cpuModel = 'host'): Promise<string> {
   const text = await readFile('/proc/cpuinfo', 'utf8');
   const field = (name: string): string => new RegExp(`^${name}\\s*: (.*)$`, 'm').exec(text)?.[1] ?? '';
-  return ['model name', 'stepping', 'microcode', 'flags'].map(field).join('/');
+  const seen = cpuModel === 'host' ? ['model name', 'stepping', 'flags'] : ['vendor_id'];
+  return seen.map(field).join('/');
 }

@@ -2,27 +2,33 @@
  * Finds a file that a machine was made of, also when its name is gone: a template may be removed while its machines
  * run, and they still hold it open. Used when a machine is saved.
  */
-import { access, readdir, readlink } from 'node:fs/promises';
+import type { Stats } from 'node:fs';
+import { readdir, readlink, stat } from 'node:fs/promises';
 import { VmmError } from '../driver.js';
 
-/** A path by which the content of `path` can be read. Throws {@link VmmError} `save-failed` when nobody holds it. */
+/**
+ * A path by which the content of `path`, as the process opened it, can be read: by then another file may have the name. Throws
+ * {@link VmmError} `save-failed` when the process does not hold it.
+ */
 export async function findHeldFile(pid: number, path: string): Promise<string> {
-  try {
-    await access(path);
-    return path;
-  } catch {
-    // The last two names say which: what is before them may lead through links.
-    const held = await findDescriptor(pid, `/${path.split('/').slice(-2).join('/')} (deleted)`);
-    if (held !== undefined) return held;
-    throw new VmmError('save-failed', `the file ${path}, which the machine was made from, is gone`);
+  const named = await look(path);
+  // The last two names say which: what is before them may lead through links.
+  const ending = `/${path.split('/').slice(-2).join('/')} (deleted)`;
+  const folder = `/proc/${pid}/fd`;
+  let held: string | undefined;
+  for (const entry of await readdir(folder).catch(() => [])) {
+    const descriptor = `${folder}/${entry}`;
+    if (named && isSame(named, await look(descriptor))) return path;
+    if ((await readlink(descriptor).catch(() => '')).endsWith(ending)) held = descriptor;
   }
+  if (held !== undefined) return held;
+  throw new VmmError('save-failed', `the file ${path}, which the machine was made from, is gone`);
 }
 
-async function findDescriptor(pid: number, ending: string): Promise<string | undefined> {
-  const folder = `/proc/${pid}/fd`;
-  for (const entry of await readdir(folder).catch(() => [])) {
-    const path = `${folder}/${entry}`;
-    if ((await readlink(path).catch(() => '')).endsWith(ending)) return path;
-  }
-  return undefined;
+function look(path: string): Promise<Stats | undefined> {
+  return stat(path).catch(() => undefined);
+}
+
+function isSame(one: Stats, other: Stats | undefined): boolean {
+  return other !== undefined && one.ino === other.ino && one.dev === other.dev;
 }

@@ -238,12 +238,20 @@ function ignoreMissing(error: NodeJS.ErrnoException): undefined {
   if (error.code !== 'ENOENT') throw error;
 }
 
-/** A paused sandbox outlives its host: everything reaches the platter before it is said to be saved. */
-async function keepForGood(handle: MachineHandle, folder: string, memory: FileHandle): Promise<void> {
+/**
+ * A paused sandbox outlives its host: everything reaches the platter before it is said to be saved, the disks below its
+ * own included, which were left to the kernel when its copies were made.
+ */
+async function keepForGood(
+  handle: MachineHandle & { origin: MachineOrigin },
+  folder: string,
+  memory: FileHandle,
+): Promise<void> {
   await memory.datasync();
-  // What lies below was written while the machine ran on.
-  const below = handle.origin?.disk.frozen ?? [];
-  for (const path of [snapshotPaths(folder).state, ...below, qemuFiles(handle.folder).overlay]) {
+  const { state, modules, description } = snapshotPaths(folder);
+  const { frozen } = handle.origin.disk;
+  const own = [state, modules, `${description}.tmp`, qemuFiles(handle.folder).overlay];
+  for (const path of [...own, ...frozen]) {
     const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     try {
       await file.datasync();
@@ -251,8 +259,8 @@ async function keepForGood(handle: MachineHandle, folder: string, memory: FileHa
       await file.close();
     }
   }
-  await syncFolder(handle.folder);
-  await syncFolder(dirname(folder));
+  for (const path of new Set([handle.folder, ...[folder, ...frozen].map((one) => dirname(one))]))
+    await syncFolder(path);
 }
 
 /** What was made or renamed in a folder is there after a loss of power. */
