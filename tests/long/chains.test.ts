@@ -72,5 +72,5 @@ it.each(Object.entries(kinds))(
 );
 
 it('kill -9 of the node agent in merges', async () => {
-  await killInMerges(node, 12, new SeededRandom(seedOfRun('merges')));
+  await killInMerges(node, 8, new SeededRandom(seedOfRun('merges')));
 }, 1_800_000);
