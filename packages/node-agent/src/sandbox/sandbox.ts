@@ -194,7 +194,14 @@ export class Sandbox implements Chain {
   /** See {@link Chain}. */
   async replaceLayers(run: readonly string[], merged: string): Promise<boolean> {
     const replacing = this.#pauses.hold((machine) =>
-      replaceLayers(machine, this.#owner(), this.parts, run, merged),
+      replaceLayers(
+        machine,
+        () => machine === undefined || this.#isPresent(machine),
+        this.#owner(),
+        this.parts,
+        run,
+        merged,
+      ),
     );
     this.#letEndWaitFor(replacing);
     return replacing;
