@@ -113,7 +113,11 @@ export class ChainStory {
 
   /** What the node says its snapshots take. */
   async use(): Promise<SnapshotUse | undefined> {
-    return (await this.node.info()).snapshots?.find(({ holder }) => holder === this.sandbox.id);
+    return (await this.#uses()).find(({ holder }) => holder === this.sandbox.id);
+  }
+
+  async #uses(): Promise<SnapshotUse[]> {
+    return (await this.node.ask<{ snapshots: SnapshotUse[] }>('GET', '/v1/snapshots')).snapshots;
   }
 
   /** All that it wrote is there, read from its disk. */
@@ -144,8 +148,7 @@ export class ChainStory {
   /** Resolves when nothing is left to merge. */
   async untilMerged(): Promise<void> {
     const isMerged = async (): Promise<boolean> => {
-      const { snapshots = [] } = await this.node.info();
-      const merging = snapshots.some(({ holder }) => holder.startsWith('merge'));
+      const merging = (await this.#uses()).some(({ holder }) => holder.startsWith('merge'));
       return !merging && (await this.depth()) < mergedFrom;
     };
     await this.sandbox.until('its layers are merged', isMerged, 120_000, 250);
