@@ -651,11 +651,13 @@ export class Sandbox implements Chain {
       endMachine: (reason) => this.#endPausedMachine(reason),
       run: (started) => this.#run(started),
       limitTime: () => this.#limitTime(),
-      fail: (error) => {
-        const cause = causeOfStartError(error, this.spec.image);
-        return this.#finishAs({ ...cause, message: `The sandbox could not be resumed: ${cause.message}` });
-      },
+      fail: (error) => this.#failBy('resumed', error),
     };
+  }
+
+  #failBy(what: string, error: unknown): Promise<void> {
+    const cause = causeOfStartError(error, this.spec.image);
+    return this.#finishAs({ ...cause, message: `The sandbox could not be ${what}: ${cause.message}` });
   }
 
   async #endPausedMachine(reason: GuestUnreachableError): Promise<void> {
@@ -689,7 +691,12 @@ export class Sandbox implements Chain {
   }
 
   #rollbackHost(): RollbackHost {
-    return { ...this.#pausesHost(), renewNetwork: () => this.#renewNetwork() };
+    return {
+      ...this.#pausesHost(),
+      renewNetwork: () => this.#renewNetwork(),
+      fail: (error) => this.#failBy('rolled back', error),
+      recall: (sessions) => this.views.recall(sessions),
+    };
   }
 
   /** Its old connections must not meet a guest that knows nothing of them. */
