@@ -36,6 +36,8 @@ with open('/root/pulse', 'wb', buffering=0) as file:
 export class ChainStory {
   /** By turn. */
   readonly checkpoints = new Map<number, string>();
+  /** All of them, also of turns that came again after a rollback. */
+  readonly #made: string[] = [];
   #turn = 0;
 
   private constructor(
@@ -81,6 +83,7 @@ export class ChainStory {
     const begin = performance.now();
     const { id } = await makeCheckpoint(this.node, this.sandbox, false);
     this.checkpoints.set(this.#turn, id);
+    this.#made.push(id);
     return performance.now() - begin;
   }
 
@@ -102,7 +105,7 @@ export class ChainStory {
   /** Deletes it and all its checkpoints; nothing is left. */
   async end(): Promise<void> {
     await this.sandbox.delete();
-    for (const id of this.checkpoints.values()) await removeCheckpoint(this.node, id);
+    for (const id of this.#made) await removeCheckpoint(this.node, id);
     await this.sandbox.until('nothing is left', async () => this.folders().length === 0);
   }
 
