@@ -27,7 +27,8 @@ end() {
 work= machine=
 clean_up() {
   trap - EXIT INT TERM
-  [ -z "$machine" ] || { kill -KILL "$machine" && wait "$machine"; } 2>/dev/null
+  # `timeout` passes it on, which it could not do with a KILL.
+  [ -z "$machine" ] || { kill -TERM "$machine" && wait "$machine"; } 2>/dev/null
   [ -z "$work" ] || rm -rf "$work"
 }
 trap clean_up EXIT
