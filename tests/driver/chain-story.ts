@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { SnapshotUse } from '@sandlot/protocol';
 import { expect } from 'vitest';
+import { createFrom, makeCheckpoint, removeCheckpoint, rollBack } from './checkpoints.js';
 import { pauseSandbox, resumeSandbox } from './pauses.js';
 import type { SeededRandom } from './seeded-random.js';
 import type { TestNode } from './test-node.js';
@@ -33,6 +34,8 @@ with open('/root/pulse', 'wb', buffering=0) as file:
 
 /** The story of one sandbox. */
 export class ChainStory {
+  /** By turn. */
+  readonly checkpoints = new Map<number, string>();
   #turn = 0;
 
   private constructor(
@@ -73,6 +76,36 @@ export class ChainStory {
     return performance.now() - begin;
   }
 
+  /** Makes a checkpoint of its disk that stays. Resolves with how long that took until it is durable, ms. */
+  async checkpoint(): Promise<number> {
+    const begin = performance.now();
+    const { id } = await makeCheckpoint(this.node, this.sandbox, false);
+    this.checkpoints.set(this.#turn, id);
+    return performance.now() - begin;
+  }
+
+  /** A sandbox that begins with the checkpoint of this turn has what was there then. */
+  async verifyCheckpoint(turn: number): Promise<void> {
+    const child = await createFrom(this.node, this.checkpoints.get(turn) as string, false);
+    await this.verify(child, turn);
+    await child.delete();
+  }
+
+  /** Puts it back to the checkpoint of this turn. */
+  async rollBack(turn: number): Promise<void> {
+    await rollBack(this.node, this.sandbox, this.checkpoints.get(turn) as string, false);
+    await this.sandbox.untilState('running');
+    this.#turn = turn;
+    await this.verify();
+  }
+
+  /** Deletes it and all its checkpoints; nothing is left. */
+  async end(): Promise<void> {
+    await this.sandbox.delete();
+    for (const id of this.checkpoints.values()) await removeCheckpoint(this.node, id);
+    await this.sandbox.until('nothing is left', async () => this.folders().length === 0);
+  }
+
   /** Layers below its disk, as its node counts them. */
   async depth(): Promise<number> {
     return (await this.use())?.layers ?? 0;
@@ -84,15 +117,15 @@ export class ChainStory {
   }
 
   /** All that it wrote is there, read from its disk. */
-  async verify(sandbox = this.sandbox): Promise<void> {
+  async verify(sandbox = this.sandbox, turn = this.#turn): Promise<void> {
     const said = await sandbox
       .out(
         'sync; echo 3 > /proc/sys/vm/drop_caches; cd /root/t && sha256sum -c ../sums | grep -vc ": OK$"; ls | wc -l; wc -l < ../sums; tail -n 1 ../all',
         { timeoutMs: 120_000 },
       )
       .catch((error: Error) => error.message);
-    const files = String(Math.min(this.#turn, 40));
-    expect(said.split('\n').map((word) => word.trim())).toEqual(['0', files, files, String(this.#turn)]);
+    const files = String(Math.min(turn, 40));
+    expect(said.split('\n').map((word) => word.trim())).toEqual(['0', files, files, String(turn)]);
   }
 
   /** The same in the sandbox, in a copy, and after a pause. */
@@ -126,7 +159,9 @@ export class ChainStory {
   /** Bytes that the layers below its disk take. */
   layerBytes(): number {
     const disk = (name: string) => join(this.node.dataFolder, 'snapshots', name, 'disk.qcow2');
-    return this.folders().reduce((sum, name) => sum + statSync(disk(name)).blocks * 512, 0);
+    // One that is being made has no name yet.
+    const blocksOf = (name: string) => statSync(disk(name), { throwIfNoEntry: false })?.blocks ?? 0;
+    return this.folders().reduce((sum, name) => sum + blocksOf(name) * 512, 0);
   }
 
   /** QEMU holds no layer open that is gone. */

@@ -35,6 +35,24 @@ it('saves one after the other: the disk stays on few layers, and the guest write
   expect(story.folders()).toEqual([]);
 });
 
+it('checkpoints turn after turn: each is restored as it was, whatever was merged since', async () => {
+  const story = await ChainStory.begin(node);
+  for (let turn = 0; turn < 12; turn++) {
+    await story.write(64);
+    await story.checkpoint();
+    expect(await story.depth()).toBeLessThanOrEqual(cap);
+  }
+  await story.untilMerged();
+  await story.verify();
+  for (const turn of [3, 12]) await story.verifyCheckpoint(turn);
+  await story.rollBack(9);
+  await story.write(64);
+  await story.checkpoint();
+  await story.verifyEverywhere();
+  await story.verifyCheckpoint(3);
+  await story.end();
+});
+
 it('a pause, a fork and a delete in a merge: none is refused, and none waits for it', async () => {
   const story = await ChainStory.begin(node);
   const { sandbox } = story;

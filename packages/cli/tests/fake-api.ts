@@ -34,8 +34,12 @@ export class FakeApi {
   importAnswer: unknown[] = [];
   readonly files = new Map<string, Buffer>();
   /** Answers before the fake does, when it wants to. */
-  intercept: (method: string, path: string) => { status: number; body: unknown } | undefined = () =>
-    undefined;
+  intercept: (
+    method: string,
+    path: string,
+    body: Buffer,
+    query: URLSearchParams,
+  ) => { status: number; body: unknown } | undefined = () => undefined;
   url = '';
   readonly #server: http.Server;
 
@@ -93,7 +97,7 @@ export class FakeApi {
       response.writeHead(status, { 'content-type': 'application/json', 'x-request-id': 'req-1' });
       response.end(JSON.stringify(value));
     };
-    const early = this.intercept(method, path);
+    const early = this.intercept(method, path, body, url.searchParams);
     if (early) return send(early.status, early.body);
     const id = /^\/sandbox\/([^/]+)/.exec(path)?.[1];
     const found = this.sandboxes.find((one) => one.id === id);

@@ -69,7 +69,7 @@ export async function startNodeAgent(
   });
   await checkpoints.open();
   const cpuLimits = await CpuLimits.open(options.instanceId);
-  const merger = new ChainMerger({ driver, snapshots, log, chains: () => sandboxes.list() });
+  const merger = new ChainMerger({ driver, snapshots, checksums, log, chains: () => sandboxes.list() });
   const sandboxes: Sandboxes = new Sandboxes(
     {
       driver,

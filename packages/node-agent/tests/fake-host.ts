@@ -17,14 +17,17 @@ import {
   type Template,
   type VmmDriver,
 } from '@sandlot/vmm';
-import { pino } from 'pino';
+import { type Logger, pino } from 'pino';
 import { expect } from 'vitest';
+import type { CheckpointStore } from '../src/checkpoints/checkpoint-store.js';
 import type { NetworkHandle, SandboxNetwork } from '../src/network/network.js';
 import { openUserNetworks } from '../src/network/user-networks.js';
 import { RecordFolder, type SandboxRecord } from '../src/sandbox/record.js';
 import { Sandboxes } from '../src/sandbox/sandboxes.js';
 import { Semaphore } from '../src/sandbox/semaphore.js';
 import type { StartParts } from '../src/sandbox/start-parts.js';
+import { ChainMerger } from '../src/snapshots/chain-merger.js';
+import { Checksums } from '../src/snapshots/checksums.js';
 import { SnapshotStore } from '../src/snapshots/snapshot-store.js';
 
 const checkout = fileURLToPath(new URL('../../../', import.meta.url));
@@ -36,6 +39,9 @@ const agentBinary =
 export const missing = existsSync(agentBinary)
   ? undefined
   : `the guest agent is not built (${agentBinary}); run make build`;
+
+/** Checkpoints have tests of their own. */
+const noCheckpoints = { isHolder: () => false } as unknown as CheckpointStore;
 
 const noRoom = (): Error => Object.assign(new Error('ENOSPC: no space left on device'), { code: 'ENOSPC' });
 
@@ -61,6 +67,7 @@ export class FakeHost {
   sandboxes!: Sandboxes;
   #template!: Template;
   #parts!: StartParts;
+  readonly #log: Logger = pino({ level: process.env['LOG'] ?? 'silent' });
   /** Indexes of networks that are in use. */
   readonly #networks = new Set<number>();
 
@@ -95,7 +102,7 @@ export class FakeHost {
     this.sandboxes?.detachAll();
     // What no record names is reaped.
     this.#networks.clear();
-    this.sandboxes = new Sandboxes(this.#parts, pino({ level: process.env['LOG'] ?? 'silent' }));
+    this.sandboxes = new Sandboxes(this.#parts, noCheckpoints, this.#log);
     this.sandboxes.hub.subscribe((report) => this.told.push(report));
     await this.sandboxes.open();
   }
@@ -122,7 +129,7 @@ export class FakeHost {
   }
 
   async resume(id: string): Promise<SandboxReport> {
-    return this.sandboxes.resume(id, (this.report(id)?.generation ?? 0) + 1);
+    return this.sandboxes.resume(id, { generation: (this.report(id)?.generation ?? 0) + 1 });
   }
 
   fork(id: string, ...copyIds: string[]): Promise<SandboxReport[]> {
@@ -227,7 +234,14 @@ export class FakeHost {
       },
     };
     const { records, snapshots } = this;
-    const parts = { driver, images, networks, templates, snapshots, records, cpuLimits };
+    const merger = new ChainMerger({
+      driver,
+      snapshots,
+      log: this.#log,
+      chains: () => this.sandboxes.list(),
+    });
+    const checksums = new Checksums();
+    const parts = { driver, images, networks, templates, snapshots, records, cpuLimits, merger, checksums };
     return { ...parts, restores: new Semaphore(4) } as unknown as StartParts;
   }
 

@@ -43,13 +43,19 @@ export class CheckpointWork {
   ) {}
 
   /**
-   * Lets the node of a sandbox make a checkpoint that is recorded. Resolves when the instant is taken, or it has failed.
+   * Records a checkpoint by `insert`, and lets the node of its sandbox make it. Resolves when the instant is taken, or it has failed.
    * @throws NodeRefusedError when the sandbox is not in a state for it: there is no record any more then
    */
-  async make(id: string, generation: number, requestId: string): Promise<void> {
+  async make(
+    record: CheckpointRecord,
+    insert: () => Promise<void>,
+    generation: number,
+    requestId: string,
+  ): Promise<void> {
+    const { id } = record;
+    // From here on, so that no pass takes it for one that was cut off.
     await this.#alone(id, async () => {
-      const record = await findCheckpoint(this.store.db, id);
-      if (record?.state !== 'pending') return;
+      await insert();
       const { nodeId, sandboxId, withMemory: memory } = record;
       const order = { generation, checkpointId: id, memory };
       try {

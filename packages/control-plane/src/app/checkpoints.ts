@@ -61,9 +61,10 @@ export async function createCheckpoint(
     );
   const secrets = await app.store.readSecrets(sandboxId);
   const record = newCheckpoint(source, source.nodeId, userId, body, app.now());
-  await insertCheckpoint(app.store.db, record, app.store.sealSecrets(record.id, secrets));
+  const sealed = app.store.sealSecrets(record.id, secrets);
+  const insert = () => insertCheckpoint(app.store.db, record, sealed);
   app.log.info({ checkpointId: record.id, sandboxId, userId, memory: record.withMemory }, 'checkpoint begun');
-  const making = app.checkpoints.make(record.id, source.generation, caller.requestId);
+  const making = app.checkpoints.make(record, insert, source.generation, caller.requestId);
   // Its failure is heard also when nobody waits any more.
   making.catch(() => undefined);
   try {

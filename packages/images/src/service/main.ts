@@ -89,7 +89,13 @@ function tellProgress(id: number): (progress: StoreProgress) => void {
 function failureOf(error: unknown): SentFailure {
   if (!(error instanceof Error)) return { message: String(error) };
   const code = error instanceof ImageError ? error.code : undefined;
-  return { code, message: error.message, stack: error.stack };
+  const { code: errno } = error as NodeJS.ErrnoException;
+  return {
+    code,
+    ...(code === undefined && typeof errno === 'string' ? { errno } : {}),
+    message: error.message,
+    stack: error.stack,
+  };
 }
 
 process.on('message', (message: ToStore) => {

@@ -23,6 +23,8 @@ export type ToStore =
 /** A failure as it travels. Without a code it is none that a user can act on. */
 export interface SentFailure {
   code?: ImageErrorCode | undefined;
+  /** Of a failure of the system: a full disk, say. */
+  errno?: string | undefined;
   message: string;
   stack?: string | undefined;
 }

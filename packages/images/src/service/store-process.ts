@@ -276,8 +276,9 @@ function notStarted(why: string, cause?: Error): ImageError {
 }
 
 /** The error as it was thrown there, with the stack of there. */
-function errorOf({ code, message, stack }: SentFailure): Error {
+function errorOf({ code, errno, message, stack }: SentFailure): Error {
   const error = code ? new ImageError(code, message) : new Error(message);
+  if (errno !== undefined) Object.assign(error, { code: errno });
   if (stack !== undefined) error.stack = stack;
   return error;
 }

@@ -72,7 +72,7 @@ export class CheckpointFolder {
   }
 
   async remove(id: string): Promise<void> {
-    await rm(this.#pathOf(id), { force: true });
+    for (const path of [this.#pathOf(id), `${this.#pathOf(id)}.new`]) await rm(path, { force: true });
     await this.#sync();
   }
 

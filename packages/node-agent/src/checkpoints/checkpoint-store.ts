@@ -37,6 +37,8 @@ export function checkpointHolder(id: string): string {
 /** The registry of checkpoints. */
 export class CheckpointStore {
   readonly #all = new Map<string, CheckpointRecord>();
+  /** Of those that are being saved. */
+  readonly #begun = new Set<string>();
   readonly #settling = new Map<string, { done: Promise<void>; abort: AbortController }>();
 
   constructor(private readonly parts: CheckpointParts) {}
@@ -51,23 +53,36 @@ export class CheckpointStore {
 
   /** Whether a holder of an image is one of them. */
   isHolder(name: string): boolean {
-    return name.startsWith(holderPrefix) && this.#all.has(name.slice(holderPrefix.length));
+    const id = name.slice(holderPrefix.length);
+    return name.startsWith(holderPrefix) && (this.#all.has(id) || this.#begun.has(id));
   }
 
-  /** Takes in one whose snapshots are there and needed in its name. What fails leaves it as if it had never been. */
-  async add(record: CheckpointRecord): Promise<void> {
+  /**
+   * Makes one: `save` saves the sandbox, with the new snapshots needed in the name of the checkpoint. What fails leaves nothing of it; most of
+   * what can fail for want of room is done before the save.
+   */
+  async make(
+    id: string,
+    sandboxId: string,
+    save: () => Promise<Omit<CheckpointRecord, 'form' | 'durable'>>,
+  ): Promise<CheckpointRecord> {
     const { images, folder, snapshots } = this.parts;
-    const holder = checkpointHolder(record.id);
-    this.#all.set(record.id, record);
+    const holder = checkpointHolder(id);
+    this.#begun.add(id);
     try {
-      await images.share(record.sandboxId, holder);
+      await images.share(sandboxId, holder);
+      const record: CheckpointRecord = { form: 1, durable: false, ...(await save()) };
+      await snapshots.need(holder, checkpointNeeds(record));
       await folder.write(record);
+      this.#all.set(id, record);
+      return record;
     } catch (error) {
-      this.#all.delete(record.id);
       await images.release(holder).catch(() => undefined);
-      await folder.remove(record.id).catch(() => undefined);
+      await folder.remove(id).catch(() => undefined);
       await snapshots.need(holder, []);
       throw error;
+    } finally {
+      this.#begun.delete(id);
     }
   }
 

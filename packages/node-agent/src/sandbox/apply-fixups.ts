@@ -5,6 +5,8 @@
 import { randomBytes } from 'node:crypto';
 import type { GuestFixups } from '@sandlot/protocol';
 import type { GuestClient } from '../guest/guest-client.js';
+import { machineIdOf } from './boot-machine.js';
+import type { SandboxRecord } from './record.js';
 
 /** A guest's first answer may take this long on a host that starts many machines at once, ms. */
 const guestDeadlineMs = 60_000;
@@ -14,6 +16,12 @@ const goodRoundTripMs = 20;
 const fairRoundTripMs = 45;
 const fairRound = 4;
 const maxRounds = 8;
+
+/** Who a sandbox is from its first generation on. Pure. */
+export function identityOf({ spec }: Pick<SandboxRecord, 'spec'>): NonNullable<GuestFixups['identity']> {
+  const { sandboxId, hostname, env, secrets } = spec;
+  return { sandboxId, hostname, machineId: machineIdOf(sandboxId, 1), env: { ...env, ...secrets } };
+}
 
 /**
  * Applies them.

@@ -90,6 +90,12 @@ export class ExecViews {
     }
   }
 
+  /** These ran in another view in a memory that is restored. One that is not there any more does no harm. */
+  async recall(elsewhere: readonly string[]): Promise<void> {
+    for (const id of elsewhere) this.#elsewhere.add(id);
+    await this.save([...this.#elsewhere]);
+  }
+
   async #remember(sessionId: string): Promise<void> {
     if (this.#elsewhere.size >= maxElsewhere) {
       const known = new Set((await this.listExecs()).sessions.map((info) => info.id));

@@ -32,6 +32,8 @@ export interface SandboxRecord {
   rebooting?: boolean;
   /** The network that it was paused in is gone; its next machine has to be told. */
   networkIsNew?: true;
+  /** Its machine's memory is that of another sandbox, until its guest has confirmed who it is. */
+  isAnother?: true;
   /** Snapshot that its machine's memory began as, or of a paused one is to begin as. */
   memory?: string;
   /** Snapshots whose disks lie below its own, the lowest first. */

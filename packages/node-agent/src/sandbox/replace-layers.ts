@@ -14,9 +14,11 @@ import type { StartParts } from './start-parts.js';
 /**
  * Replaces.
  * @param machine its machine, if it has one
+ * @param isPresent whether that is still its machine, and nobody has ended it
  */
 export async function replaceLayers(
   machine: Machine | undefined,
+  isPresent: () => boolean,
   { record, save }: RecordOwner,
   { snapshots }: Pick<StartParts, 'snapshots'>,
   run: readonly string[],
@@ -29,6 +31,8 @@ export async function replaceLayers(
   await snapshots.need(sandboxId, { whole, disks: [...disks, merged] });
   if (machine) {
     await machine.snapshotting?.restack(layers.map((id) => snapshots.diskOf(id)));
+    // It has ended meanwhile: what the record named is gone, and is not to come back.
+    if (!isPresent()) return;
     record.machine = machine.handle;
   }
   record.layers = layers;

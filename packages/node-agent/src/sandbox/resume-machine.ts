@@ -9,7 +9,7 @@ import { mkdir } from 'node:fs/promises';
 import type { Machine, Snapshot } from '@sandlot/vmm';
 import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
-import { applyFixups } from './apply-fixups.js';
+import { applyFixups, identityOf } from './apply-fixups.js';
 import { machineRights } from './machine-rights.js';
 import type { SandboxRecord } from './record.js';
 import type { RecordOwner } from './record-progress.js';
@@ -77,7 +77,9 @@ export async function takeUpMachine(
   }
   const guest = new GuestClient(machine.ports);
   undo.push('guest connection', async () => guest.close());
-  await whileItLives(machine, () => applyFixups(guest, undefined, signal, record.networkIsNew));
+  const identity = record.isAnother ? identityOf(record) : undefined;
+  await whileItLives(machine, () => applyFixups(guest, identity, signal, record.networkIsNew));
   delete record.networkIsNew;
+  delete record.isAnother;
   return { machine, network, guest };
 }

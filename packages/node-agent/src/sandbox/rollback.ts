@@ -11,23 +11,23 @@
 import { mkdir, rm } from 'node:fs/promises';
 import type { Machine } from '@sandlot/vmm';
 import { GuestRebootedError } from '../guest/channel.js';
-import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
-import { applyFixups } from './apply-fixups.js';
-import { bootMachine, machineIdOf } from './boot-machine.js';
+import { bootMachine } from './boot-machine.js';
 import { stateOf } from './copies.js';
 import { machineRights } from './machine-rights.js';
 import type { PausesHost } from './pauses.js';
 import { neededSnapshots, type RestorePoint } from './record.js';
 import { rebootProgress } from './record-progress.js';
+import { takeUpMachine } from './resume-machine.js';
 import type { StartedParts } from './start-parts.js';
 import { untilAborted } from './start-parts.js';
-import { whileItLives } from './while-it-lives.js';
 
 /** What the sandbox does for its rollbacks. */
 export interface RollbackHost extends PausesHost {
   /** Takes a new network with the policy in force, and gives the old one up: connections of the old machine end with it. */
   renewNetwork(): Promise<SandboxNetwork>;
+  /** Sessions in another view than the default one are there again. */
+  recall(sessions: readonly string[]): Promise<void>;
 }
 
 /** Puts it back where its record says. A failure ends it: what it was is gone. */
@@ -47,10 +47,11 @@ export async function rollBack(host: RollbackHost): Promise<void> {
     delete record.machine;
     const network = await host.renewNetwork();
     await rm(parts.records.machineFolderOf(record.spec.sandboxId), { recursive: true, force: true });
-    for (const gone of ['memory', 'shell', 'startCommandRuns', 'sessionsElsewhere', 'rebooting'] as const)
-      delete record[gone];
+    for (const gone of ['memory', 'shell', 'startCommandRuns', 'rebooting'] as const) delete record[gone];
     delete record.report.exitCode;
-    Object.assign(record, stateOf(point));
+    const { sessionsElsewhere = [], ...state } = stateOf(point);
+    Object.assign(record, state);
+    await host.recall(sessionsElsewhere);
     if (point.memory !== undefined && point.exitCode !== undefined) record.report.exitCode = point.exitCode;
     await host.save();
     const started = await parts.restores.run(signal, () =>
@@ -58,8 +59,12 @@ export async function rollBack(host: RollbackHost): Promise<void> {
     );
     signal.throwIfAborted();
     delete record.rollback;
+    delete record.networkIsNew;
     host.run(started);
-    await host.save();
+    // It runs, and is not to end for want of room: our next start takes up what the record says of it.
+    await host
+      .save()
+      .catch((error: unknown) => host.log.error({ err: error }, 'a record could not be written'));
     await parts.snapshots.need(record.spec.sandboxId, neededSnapshots(record));
   } catch (error) {
     // Ended by a delete, or let go of: our next start begins it again from its record.
@@ -81,6 +86,8 @@ async function goOnFrom(
   const folder = parts.records.machineFolderOf(spec.sandboxId);
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const runAs = machineRights(network, record, parts.snapshots);
+  // In a point of its own it is itself.
+  if (point.sandboxId !== spec.sandboxId) record.isAnother = true;
   const machine: Machine = await parts.driver.restore(
     {
       id: spec.sandboxId,
@@ -96,28 +103,19 @@ async function goOnFrom(
       beforeRun: async (handle) => {
         record.machine = handle;
         delete record.rollback;
-        await save();
+        try {
+          await save(true);
+        } catch (error) {
+          delete record.machine;
+          record.rollback = point;
+          throw error;
+        }
       },
     },
     signal,
   );
   machineUndo.push('machine', () => machine.end());
-  if (spec.cpuLimit > 0) {
-    machineUndo.push('cpu limit', () => parts.cpuLimits.remove(spec.sandboxId));
-    await parts.cpuLimits.apply(spec.sandboxId, machine.handle.pid, spec.cpuLimit);
-  }
-  const guest = new GuestClient(machine.ports);
-  machineUndo.push('guest connection', async () => guest.close());
-  const identity = {
-    sandboxId: spec.sandboxId,
-    hostname: spec.hostname,
-    machineId: machineIdOf(spec.sandboxId, 1),
-    env: { ...spec.env, ...spec.secrets },
-  };
-  // In a point of its own it is itself; in that of the sandbox that it was made from, it is that one.
-  const isOwn = point.sandboxId === spec.sandboxId;
-  await whileItLives(machine, () => applyFixups(guest, isOwn ? undefined : identity, signal));
-  return { machine, network, guest };
+  return takeUpMachine(machine, network, record, parts, machineUndo, signal);
 }
 
 /** The disk of the point, as after a loss of power at its instant. */

@@ -194,7 +194,14 @@ export class Sandbox implements Chain {
   /** See {@link Chain}. */
   async replaceLayers(run: readonly string[], merged: string): Promise<boolean> {
     const replacing = this.#pauses.hold((machine) =>
-      replaceLayers(machine, this.#owner(), this.parts, run, merged),
+      replaceLayers(
+        machine,
+        () => machine === undefined || this.#isPresent(machine),
+        this.#owner(),
+        this.parts,
+        run,
+        merged,
+      ),
     );
     this.#letEndWaitFor(replacing);
     return replacing;
@@ -250,15 +257,16 @@ export class Sandbox implements Chain {
   /**
    * Begins to put it back to a point, with a machine of a raised generation: the one before is gone by then. Resolves
    * when the record says so, whatever becomes of us.
-   * @throws SandboxConflictError when it neither runs nor is paused, or is being saved: nothing has changed then
+   * @throws SandboxConflictError when it neither runs nor is paused: nothing has changed then
    */
   async rollBack(generation: number, point: RestorePoint): Promise<void> {
+    while (this.#pauses.isSaving || this.#pauses.isHeld) await this.#starting;
     const { report, spec } = this.record;
     const rests = report.state === 'paused';
-    const runs = report.state === 'running' && this.#started !== undefined && !this.#pauses.isSaving;
+    const runs = report.state === 'running' && this.#started !== undefined;
     if ((!rests && !runs) || generation <= spec.generation || this.#ending)
       throw new SandboxConflictError(
-        `${this.id} is ${runs ? report.state : 'busy or'} ${report.state} with generation ${spec.generation}, and cannot be rolled back as ${generation}`,
+        `${this.id} is ${this.isRebooting ? 'rebooting' : report.state} with generation ${spec.generation}, and cannot be rolled back as ${generation}`,
       );
     this.raiseGeneration(generation);
     report.state = 'resuming';
@@ -547,9 +555,10 @@ export class Sandbox implements Chain {
     }
   }
 
-  /** Something is still to be done about what happens to this machine: it is ours, and nobody ends it. */
+  /** Something is still to be done about what happens to this machine: it is ours, and nobody ends it, also not for a rollback. */
   #isPresent(machine: Machine): boolean {
-    return !this.#detached && !this.#ending && this.#started?.machine === machine;
+    if (this.#detached || this.#ending || this.record.rollback) return false;
+    return this.#started?.machine === machine;
   }
 
   async #finishAs(cause: EndCause): Promise<void> {
@@ -642,11 +651,13 @@ export class Sandbox implements Chain {
       endMachine: (reason) => this.#endPausedMachine(reason),
       run: (started) => this.#run(started),
       limitTime: () => this.#limitTime(),
-      fail: (error) => {
-        const cause = causeOfStartError(error, this.spec.image);
-        return this.#finishAs({ ...cause, message: `The sandbox could not be resumed: ${cause.message}` });
-      },
+      fail: (error) => this.#failBy('resumed', error),
     };
+  }
+
+  #failBy(what: string, error: unknown): Promise<void> {
+    const cause = causeOfStartError(error, this.spec.image);
+    return this.#finishAs({ ...cause, message: `The sandbox could not be ${what}: ${cause.message}` });
   }
 
   async #endPausedMachine(reason: GuestUnreachableError): Promise<void> {
@@ -680,7 +691,12 @@ export class Sandbox implements Chain {
   }
 
   #rollbackHost(): RollbackHost {
-    return { ...this.#pausesHost(), renewNetwork: () => this.#renewNetwork() };
+    return {
+      ...this.#pausesHost(),
+      renewNetwork: () => this.#renewNetwork(),
+      fail: (error) => this.#failBy('rolled back', error),
+      recall: (sessions) => this.views.recall(sessions),
+    };
   }
 
   /** Its old connections must not meet a guest that knows nothing of them. */

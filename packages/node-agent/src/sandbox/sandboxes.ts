@@ -213,9 +213,7 @@ export class Sandboxes {
     const sandbox = this.#require(sandboxId, generation);
     const info = await this.parts.driver.describe();
     const order = { id, memory, fingerprint: info.snapshotFingerprint, by: nameOf(info) };
-    const record = { form: 1, durable: false, ...(await sandbox.saveForCheckpoint(order)) } as const;
-    await this.checkpoints.add(record);
-    return record;
+    return this.checkpoints.make(id, sandboxId, () => sandbox.saveForCheckpoint(order));
   }
 
   /**

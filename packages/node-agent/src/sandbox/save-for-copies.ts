@@ -5,17 +5,21 @@
  * If we die on the way, the machine runs or stands still, and its disk may stand above that of the snapshot already:
  * `settleSave` finds out which, and brings the record in line.
  */
+import { statfs } from 'node:fs/promises';
 import {
   type Machine,
   type MachineHandle,
   type MachineSnapshotting,
   type SnapshotTimings,
   snapshotPaths,
+  VmmError,
 } from '@sandlot/vmm';
 import { neededSnapshots } from './record.js';
 import type { RecordOwner } from './record-progress.js';
 import { saveInto, snapshottingOf } from './save-machine.js';
 import type { StartParts } from './start-parts.js';
+
+const minFreeMiB = 64;
 
 type SaveParts = Pick<StartParts, 'snapshots'>;
 
@@ -62,6 +66,7 @@ export async function saveAndGoOn(
   const { record, save, log } = owner;
   const { snapshots } = parts;
   const snapshotting = snapshottingOf(machine);
+  await requireRoom(snapshots.root);
   const id = snapshots.newId();
   record.saving = id;
   try {
@@ -86,6 +91,17 @@ export async function saveAndGoOn(
     throw error;
   }
   return id;
+}
+
+/** On a new disk a guest needs room for whatever it writes, also over what it has: on a full host it would be left with errors. */
+async function requireRoom(folder: string): Promise<void> {
+  const { bavail, bsize } = await statfs(folder);
+  const freeMiB = Math.floor((bavail * bsize) / 2 ** 20);
+  if (freeMiB < minFreeMiB)
+    throw new VmmError(
+      'no-space',
+      `the disk of the node has ${freeMiB} MiB free, and at least ${minFreeMiB} MiB are needed to save a sandbox that goes on; make room first`,
+    );
 }
 
 /**

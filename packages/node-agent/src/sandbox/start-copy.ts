@@ -10,8 +10,7 @@ import type { Machine } from '@sandlot/vmm';
 import { verifyPoint } from '../checkpoints/verify-point.js';
 import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
-import { applyFixups } from './apply-fixups.js';
-import { machineIdOf } from './boot-machine.js';
+import { applyFixups, identityOf } from './apply-fixups.js';
 import { machineRights } from './machine-rights.js';
 import { probeGuest } from './probe-guest.js';
 import type { SandboxRecord } from './record.js';
@@ -56,13 +55,7 @@ export async function startCopy(
     const guest = new GuestClient(machine.ports);
     undo.machine.push('guest connection', async () => guest.close());
     await whileItLives(machine, async () => {
-      const identity = {
-        sandboxId: spec.sandboxId,
-        hostname: spec.hostname,
-        machineId: machineIdOf(spec.sandboxId, spec.generation),
-        env: { ...spec.env, ...spec.secrets },
-      };
-      await timed('mount', progress, () => applyFixups(guest, identity, signal));
+      await timed('mount', progress, () => applyFixups(guest, identityOf(record), signal));
       await timed('ready', progress, () => probeGuest(guest, signal));
     });
     return { machine, network, guest };

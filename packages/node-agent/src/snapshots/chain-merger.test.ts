@@ -6,6 +6,7 @@ import { createFakeDriver, type FakeStep } from '@sandlot/vmm';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { type Chain, ChainMerger } from './chain-merger.js';
+import { Checksums } from './checksums.js';
 import { chainLimits, withMerged } from './merge-plan.js';
 import { SnapshotStore } from './snapshot-store.js';
 
@@ -14,6 +15,7 @@ const never = new AbortController().signal;
 let root: string;
 let store: SnapshotStore;
 let merger: ChainMerger;
+let checksums: Checksums;
 let chains: TestChain[];
 let intercept: (step: FakeStep) => void | Promise<void>;
 beforeEach(async () => {
@@ -21,11 +23,13 @@ beforeEach(async () => {
   store = new SnapshotStore(join(root, 'snapshots'), false);
   await store.open();
   chains = [];
+  checksums = new Checksums();
   intercept = () => undefined;
   const driver = createFakeDriver({ agentBinary: 'none', intercept: (step) => intercept(step) });
   merger = new ChainMerger({
     driver,
     snapshots: store,
+    checksums,
     chains: () => chains,
     log: pino({ level: process.env['LOGL'] ?? 'silent' }),
   });
@@ -138,6 +142,27 @@ it('what others stand above too is merged once, for all of them', async () => {
   await expect.poll(() => busy.layers).toEqual(source.layers);
   for (const copy of copies) expect(copy.words).toBe(`${source.words}${copy.id}`);
   expect(merges).toBe(1);
+});
+
+it('what checkpoints have checked is checked again, and the merged layer with it; a damaged layer is not merged', async () => {
+  const chain = new TestChain('a');
+  await grow(chain, chainLimits.mergeAt - 1);
+  const [first] = chain.layers as [string];
+  await checksums.settle(store.folderOf(first), never);
+  await chain.save();
+  merger.look();
+  await expect.poll(() => chain.layers.length).toBe(1);
+  await checksums.verify(store.folderOf(chain.layers[0] as string), 'disk', never);
+  const other = new TestChain('b');
+  await grow(other, chainLimits.mergeAt - 1);
+  await checksums.settle(store.folderOf(other.layers[0] as string), never);
+  writeFileSync(store.diskOf(other.layers[0] as string), 'something else');
+  let merges = 0;
+  intercept = ({ operation }) => void (operation === 'mergeLayers' && merges++);
+  while (other.layers.length < chainLimits.cap) await other.save();
+  await merger.room(other, never);
+  expect(other.layers).toHaveLength(chainLimits.cap);
+  expect(merges).toBe(0);
 });
 
 it('a save at the cap waits for the merge, not longer, and is never refused', async () => {

@@ -10,6 +10,7 @@ import { statfs } from 'node:fs/promises';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import type { VmmDriver } from '@sandlot/vmm';
 import type { Logger } from 'pino';
+import type { Checksums } from './checksums.js';
 import { chainLimits, mergeableLayers, planMerge, withMerged } from './merge-plan.js';
 import type { SnapshotStore } from './snapshot-store.js';
 
@@ -30,6 +31,7 @@ export interface Chain {
 export interface MergerParts {
   driver: Pick<VmmDriver, 'mergeLayers'>;
   snapshots: SnapshotStore;
+  checksums: Checksums;
   chains(): readonly Chain[];
   log: Logger;
 }
@@ -197,7 +199,7 @@ export class ChainMerger {
   }
 
   async #make(id: string, run: readonly string[], chain: Chain): Promise<void> {
-    const { snapshots, driver } = this.parts;
+    const { snapshots, driver, checksums } = this.parts;
     const bytes = (await Promise.all(run.map((layer) => snapshots.diskBytes(layer)))).reduce(
       (a, b) => a + b,
       0,
@@ -205,6 +207,13 @@ export class ChainMerger {
     await this.#requireRoom(bytes);
     const deadlineMs = leastDeadlineMs + Math.ceil((bytes / leastBytesPerSecond) * 1000);
     const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(deadlineMs)]);
+    // What of them a checkpoint has found to be right must still be so, and the next checkpoint need not read all of the new one.
+    let kept = false;
+    for (const layer of run.map((one) => snapshots.folderOf(one))) {
+      if (!(await checksums.has(layer))) continue;
+      await checksums.verify(layer, 'disk', signal);
+      kept = true;
+    }
     const readableBy = snapshots.groupOf(id);
     let dueMs = performance.now();
     const pace = async (copied: number): Promise<void> => {
@@ -224,6 +233,7 @@ export class ChainMerger {
       },
       signal,
     );
+    if (kept) await checksums.settle(snapshots.folderOf(id), signal);
     this.#made.set(run.join(), id);
     if (this.#made.size > mostRemembered) this.#made.delete(this.#made.keys().next().value as string);
   }

@@ -65,6 +65,11 @@ export class Checksums {
     await syncFolder(folder);
   }
 
+  /** Whether a snapshot has them: it is, or was, part of a checkpoint. */
+  async has(folder: string): Promise<boolean> {
+    return (await readChecksums(folder)) !== undefined;
+  }
+
   /**
    * Compares a part of a snapshot with its checksums.
    * @throws DamagedFileError

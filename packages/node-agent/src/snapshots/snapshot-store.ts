@@ -129,9 +129,9 @@ export class SnapshotStore {
       disks: new Set<string>(),
     };
     for (const id of new Set([...whole, ...disks])) {
-      const disk = basename(this.diskOf(id));
+      const ofDisk = [basename(this.diskOf(id)), checksumsFile];
       for (const file of await this.#filesOf(id)) {
-        const part = basename(file) === disk ? 'disks' : 'whole';
+        const part = ofDisk.includes(basename(file)) ? 'disks' : 'whole';
         if (part === 'whole' && !whole.has(id)) continue;
         const others = this.#holdersOf(id, part).size > 1;
         bytes[others ? 'sharedBytes' : 'ownBytes'] += await bytesOfFile(file);

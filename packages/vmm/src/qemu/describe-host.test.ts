@@ -91,7 +91,13 @@ describe('probeKvm', () => {
     );
 
   it('takes a KVM that is quicker than emulation, however slow', async () => {
-    expect(await raceEmulation(async () => undefined, expect.unreachable, 50)).toBeUndefined();
+    expect(
+      await raceEmulation(
+        async () => undefined,
+        () => expect.unreachable(),
+        50,
+      ),
+    ).toBeUndefined();
     const slow = () => sleep(200, undefined);
     expect(await raceEmulation(slow, never, 50)).toBeUndefined();
   });

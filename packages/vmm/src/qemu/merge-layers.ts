@@ -8,6 +8,7 @@
  */
 import { constants } from 'node:fs';
 import { type FileHandle, open, rename } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { type MergedLayer, type MergeRequest, VmmError } from '../driver.js';
 import { snapshotPaths } from '../snapshot-files.js';
 import { emptyFolder } from '../template-files.js';
@@ -43,6 +44,7 @@ export async function mergeLayers(request: MergeRequest, signal: AbortSignal): P
     await rename(`${disk}.new`, disk);
     await share(request);
     await syncFolder(folder);
+    await syncFolder(dirname(folder));
     return { bytes };
   } catch (error) {
     await emptyFolder(folder);
