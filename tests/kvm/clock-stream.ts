@@ -30,9 +30,12 @@ export async function readGuestClock(server: TestServer, id: string): Promise<Cl
     for (const line of whole.slice(Math.max(seen, 2))) lateS = Math.min(lateS, arrived - Number(line));
     seen = whole.length;
   });
+  let problem = '';
+  child.stderr?.setEncoding('utf8').on('data', (chunk: string) => (problem += chunk));
   child.stdin?.end();
   const [code] = (await once(child, 'close')) as [number];
   const [source = '', uptime = ''] = text.split('\n');
-  if (code !== 0 || seen !== lines + 2) throw new Error(`the guest's clock: exit ${code}, output ${text}`);
+  if (code !== 0 || seen !== lines + 2)
+    throw new Error(`the guest's clock: exit ${code}, output ${text}, ${problem}\n${server.logs()}`);
   return { source, lateS, uptimeS: Number(uptime.split(' ')[0]) };
 }

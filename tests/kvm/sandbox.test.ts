@@ -1,6 +1,7 @@
 /**
- * One sandbox on KVM as a user has it: create, exec, its clock, pause and resume, a live fork, delete. Few calls of the
- * command line and a small image, because it runs in an emulated machine. Run by tools/test-kvm.sh.
+ * One sandbox on KVM as a user has it: create, exec, its clock, pause and resume, a checkpoint with
+ * memory, a live fork, delete. Few calls of the command line and a small image, because it runs in an emulated machine. Run by
+ * tools/test-kvm.sh.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -99,6 +100,21 @@ it('saves its memory, and restores it', async () => {
   expect(again.uptimeS).toBeGreaterThan(uptimeS);
   const ranMs = performance.now() - begin - (resumedAt - pausedAt);
   expect(again.uptimeS - uptimeS).toBeLessThan(ranMs / 1000);
+});
+
+it('saves a checkpoint with its memory, begins another with it, and goes back to it', async () => {
+  await out(id, 'echo one > /dev/shm/c; echo one > /root/c');
+  const saved = await server.lastLine(['checkpoint', 'create', id, '--with-memory']);
+  await out(id, 'echo two > /dev/shm/c; echo two > /root/c');
+  const more = ['--checkpoint', saved, '--restore-memory', '--label', 'kvm'];
+  const other = await server.lastLine(['create', ...more]);
+  const text = await out(other, `hostname; cat /dev/shm/c /root/c; ${alive}`);
+  expect(text).toMatch(new RegExp(`^${other}\none\none\nd\nalive\n`));
+  await expectClock(other);
+  expect(await server.lastLine(['rollback', id, saved])).toBe(id);
+  expect(await out(id, `cat /dev/shm/c /root/c; ${alive}`)).toMatch(/^one\none\nd\nalive\n/);
+  await server.mustRun(['rm', other]);
+  await server.mustRun(['checkpoint', 'rm', saved]);
 });
 
 it('forks it while it runs, and its stream goes on', async () => {

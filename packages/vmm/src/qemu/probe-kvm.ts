@@ -17,8 +17,11 @@ import { endLaunched, type LaunchedQemu, launchQemu, qemuFiles } from './launch.
 
 /** A guest boots in well under a second on a working KVM. One that takes longer has to be faster than an emulated one. */
 const patienceMs = 2000;
-/** Longest probe: a KVM that is itself emulated takes half a minute for a boot (docs/rfd/0004-kvm-settings.md). */
-const probeTimeoutMs = 180_000;
+/**
+ * Longest probe: a KVM that is itself emulated takes half a minute for a boot (docs/rfd/0004-kvm-settings.md). Less than the
+ * three minutes that `up` gives the node agent for its start.
+ */
+const probeTimeoutMs = 120_000;
 
 /**
  * What to try, best first. Where a host cannot virtualise MSR_IA32_ARCH_CAPABILITIES QEMU ends at once
