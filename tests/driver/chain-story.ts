@@ -36,6 +36,8 @@ with open('/root/pulse', 'wb', buffering=0) as file:
 export class ChainStory {
   /** By turn. */
   readonly checkpoints = new Map<number, string>();
+  /** All of them, also of turns that came again after a rollback. */
+  readonly #made: string[] = [];
   #turn = 0;
 
   private constructor(
@@ -81,6 +83,7 @@ export class ChainStory {
     const begin = performance.now();
     const { id } = await makeCheckpoint(this.node, this.sandbox, false);
     this.checkpoints.set(this.#turn, id);
+    this.#made.push(id);
     return performance.now() - begin;
   }
 
@@ -102,7 +105,7 @@ export class ChainStory {
   /** Deletes it and all its checkpoints; nothing is left. */
   async end(): Promise<void> {
     await this.sandbox.delete();
-    for (const id of this.checkpoints.values()) await removeCheckpoint(this.node, id);
+    for (const id of this.#made) await removeCheckpoint(this.node, id);
     await this.sandbox.until('nothing is left', async () => this.folders().length === 0);
   }
 
@@ -113,7 +116,11 @@ export class ChainStory {
 
   /** What the node says its snapshots take. */
   async use(): Promise<SnapshotUse | undefined> {
-    return (await this.node.info()).snapshots?.find(({ holder }) => holder === this.sandbox.id);
+    return (await this.#uses()).find(({ holder }) => holder === this.sandbox.id);
+  }
+
+  async #uses(): Promise<SnapshotUse[]> {
+    return (await this.node.ask<{ snapshots: SnapshotUse[] }>('GET', '/v1/snapshots')).snapshots;
   }
 
   /** All that it wrote is there, read from its disk. */
@@ -144,8 +151,7 @@ export class ChainStory {
   /** Resolves when nothing is left to merge. */
   async untilMerged(): Promise<void> {
     const isMerged = async (): Promise<boolean> => {
-      const { snapshots = [] } = await this.node.info();
-      const merging = snapshots.some(({ holder }) => holder.startsWith('merge'));
+      const merging = (await this.#uses()).some(({ holder }) => holder.startsWith('merge'));
       return !merging && (await this.depth()) < mergedFrom;
     };
     await this.sandbox.until('its layers are merged', isMerged, 120_000, 250);

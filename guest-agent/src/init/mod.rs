@@ -33,6 +33,8 @@ use crate::sandbox::Sandbox;
 const REQUEST_MAX_BYTES: usize = 8 * 1024 * 1024;
 /// Fewer random bytes would not be fresh enough to tell machines apart.
 const ENTROPY_MIN_BYTES: usize = 32;
+/// Where systemd keeps its journals.
+const JOURNALS: [&str; 2] = ["/run/log/journal", "/var/log/journal"];
 /// How long the first command may take, under emulation and load.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -84,7 +86,11 @@ fn become_another(agent: &Agent, identity: Identity) -> Result<(), CallError> {
         step("set the hostname", names::set_hostname(&identity.hostname))?;
         // A sandbox may have made these unwritable; its clone is usable all the same.
         note("rename the machine in /etc", names::rename_host_files(&old, &identity.hostname));
+        let old_id = names::read_machine_id();
         note("write /etc/machine-id", names::write_machine_id(&identity.machine_id));
+        if let (Some(old_id), Some(id)) = (old_id, names::read_machine_id()) {
+            note("keep the journal", names::move_journals(&JOURNALS, &old_id, &id));
+        }
     }
     agent.change_sandbox(|sandbox| {
         sandbox.id = identity.sandbox_id;

@@ -94,6 +94,27 @@ pub fn write_machine_id(id: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Id of the machine, where it has one.
+pub fn read_machine_id() -> Option<String> {
+    let bytes = os::read_bounded(Path::new("/etc/machine-id"), HOSTNAME_FILE_MAX_BYTES).ok()?;
+    let id = String::from_utf8(bytes).ok()?.trim().to_string();
+    (id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
+}
+
+/// The machine has another id from now on: journals are in a folder with its name, where readers look, while a journald that
+/// runs goes on to write by the name of before (systemd-journald.service(8)).
+pub fn move_journals(roots: &[&str], old: &str, new: &str) -> io::Result<()> {
+    for root in roots {
+        let from = Path::new(root).join(old);
+        if old == new || !from.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+            continue;
+        }
+        std::fs::rename(&from, Path::new(root).join(new))?;
+        std::os::unix::fs::symlink(new, &from)?;
+    }
+    Ok(())
+}
+
 fn make_etc() -> io::Result<()> {
     match std::fs::create_dir("/etc") {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -178,6 +199,23 @@ mod tests {
         assert!(text.contains("127.0.0.1\tlocalhost\n"));
         assert!(text.contains("::1\tlocalhost"));
         assert!(text.contains("10.0.2.15\tbox\n"));
+    }
+
+    #[test]
+    fn journals_are_found_by_the_new_id_and_written_by_that_of_before() {
+        let root = std::env::temp_dir().join(format!("sandlot-journals-{}", std::process::id()));
+        let (first, last) = (root.join("1"), root.join("3"));
+        std::fs::create_dir_all(&first).unwrap();
+        let roots = [root.to_str().unwrap(), "/nonexistent"];
+        move_journals(&roots, "1", "1").unwrap();
+        assert!(first.symlink_metadata().unwrap().is_dir());
+        for (old, new) in [("1", "2"), ("2", "3"), ("2", "3")] {
+            move_journals(&roots, old, new).unwrap();
+        }
+        std::fs::write(first.join("system.journal"), "kept").unwrap();
+        assert_eq!(std::fs::read_to_string(last.join("system.journal")).unwrap(), "kept");
+        assert!(last.symlink_metadata().unwrap().is_dir());
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

@@ -203,10 +203,19 @@ it('rolls back with a raised generation, running or paused, and wants room for a
 it('a rollback that its node refuses changes nothing; one that it never heard of is sent again', async () => {
   const source = await world.create();
   const { id } = await make(source.id, { with_memory: true });
-  world.node.refuseResume = { status: 409, body: { code: 'conflict', message: 'it is being saved' } };
-  const refused = await rollback(source.id, { checkpoint_id: id });
-  expect([refused.status, detailOf(refused)]).toEqual([409, expect.stringMatching(/it is being saved/)]);
-  expect(await world.get(source.id)).toMatchObject({ status: 'RUNNING', generation: 1, checkpointId: null });
+  for (const [status, message] of [
+    [409, 'it is being saved'],
+    [507, 'the disk is full'],
+  ] as const) {
+    world.node.refuseResume = { status, body: { code: 'refused', message } };
+    const refused = await rollback(source.id, { checkpoint_id: id });
+    expect([refused.status, detailOf(refused)]).toEqual([409, expect.stringContaining(message)]);
+    expect(await world.get(source.id)).toMatchObject({
+      status: 'RUNNING',
+      generation: 1,
+      checkpointId: null,
+    });
+  }
   world.node.refuseResume = undefined;
   world.node.gate = async (kind) => {
     if (kind === 'resume') throw new Error('the test says no');

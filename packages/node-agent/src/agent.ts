@@ -93,6 +93,7 @@ export async function startNodeAgent(
     sandboxes,
     checkpoints,
     images,
+    snapshots,
     gateway: new Gateway(sandboxes, verifier, log),
     metrics: new NodeMetrics(sandboxes),
     describe,

@@ -67,6 +67,5 @@ export async function describeNode({
       .list()
       .map((sandbox) => sandbox.report)
       .flatMap(({ sandboxId, pid }) => (pid === undefined ? [] : [{ id: sandboxId, pid }])),
-    snapshots: await snapshots.use(),
   };
 }

@@ -234,13 +234,9 @@ export class FakeHost {
       },
     };
     const { records, snapshots } = this;
-    const merger = new ChainMerger({
-      driver,
-      snapshots,
-      log: this.#log,
-      chains: () => this.sandboxes.list(),
-    });
     const checksums = new Checksums();
+    const chains = () => this.sandboxes.list();
+    const merger = new ChainMerger({ driver, snapshots, checksums, log: this.#log, chains });
     const parts = { driver, images, networks, templates, snapshots, records, cpuLimits, merger, checksums };
     return { ...parts, restores: new Semaphore(4) } as unknown as StartParts;
   }

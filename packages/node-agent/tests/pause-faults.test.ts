@@ -3,6 +3,7 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { RestorePoint } from '../src/sandbox/record.js';
 import { FakeHost, missing } from './fake-host.js';
 
 /** A promise, and what resolves it. */
@@ -82,6 +83,23 @@ describe.skipIf(missing)(`pauses and forks in which something fails${missing ? `
     const [layer, ...others] = host.snapshotIds;
     expect(others).toEqual([]);
     expect(readdirSync(join(host.snapshots.root, layer as string))).toEqual(['disk.qcow2']);
+  });
+
+  it('a full disk when a rollback begins: it is refused, and the sandbox is as it was', async () => {
+    await host.create('a');
+    for (const [state, generation] of [
+      ['running', 1],
+      ['paused', 1],
+    ] as const) {
+      if (state === 'paused') await host.pause('a');
+      const makeRoom = host.fillDisk((record) => record.rollback !== undefined);
+      const back = host.sandboxes.get('a')?.rollBack(2, { sandboxId: 'a' } as RestorePoint);
+      await expect(back).rejects.toMatchObject({ code: 'ENOSPC' });
+      expect(host.report('a')).toMatchObject({ state, generation });
+      makeRoom();
+    }
+    await host.resume('a');
+    await host.until('a', 'running');
   });
 
   it('a machine that dies while it is saved for a pause or for copies: it has ended, and nothing is left of the save', async () => {

@@ -6,6 +6,7 @@
  * | Method, path | Request | Answer |
  * |---|---|---|
  * | GET /v1/node | | {@link NodeInfo} |
+ * | GET /v1/snapshots | | `{snapshots: SnapshotUse[]}`, {@link SnapshotUse}: what is kept of saved machines, for whom |
  * | PUT /v1/sandboxes/{id} | {@link NodeSandboxSpec} | 202 {@link SandboxReport}; the same generation again is answered alike; a lower one 409; one the node deleted 409 |
  * | DELETE /v1/sandboxes/{id}?generation=N | | 200 {@link SandboxReport} once machine, disk and network are gone; unknown is 200 with state `stopped` |
  * | GET /v1/sandboxes | | `{sandboxes: SandboxReport[]}` |
@@ -55,8 +56,6 @@ export interface NodeInfo {
   /** Our other processes on this node. */
   processes: { pid: number; role: string }[];
   machines: { id: string; pid: number }[];
-  /** What saved machines take of the disk. Absent: an earlier version. */
-  snapshots?: SnapshotUse[];
 }
 
 /** What is kept of saved machines for one who needs it: a sandbox, by its id, or what its name says. */

@@ -15,6 +15,9 @@ import type { Store } from '../store/store.js';
 import { KeyedLock } from './bounded.js';
 import { nodeSpec } from './node-spec.js';
 
+/** Nothing has changed on a node that answers so. */
+const noRoomOnDisk = 507;
+
 /** Where answers of nodes go. */
 export type ReportSink = (nodeId: string, report: SandboxReport) => Promise<void>;
 
@@ -169,7 +172,7 @@ export class Lifecycle {
       await this.sink(nodeId, await this.fleet.client(nodeId, requestId).resume(id, order));
     } catch (error) {
       const log = this.log.child({ sandboxId: id, nodeId });
-      if (error instanceof NodeRefusedError && error.status < 500) {
+      if (error instanceof NodeRefusedError && (error.status < 500 || error.status === noRoomOnDisk)) {
         log.warn({ err: error }, 'the node refused to resume the sandbox');
         const message = `Its node refused to resume it: ${error.message}`;
         await this.store.change(id, (current) => this.#notResumed(current, message));

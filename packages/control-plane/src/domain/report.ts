@@ -45,10 +45,9 @@ export function judgeReport(
 /** Of a lower generation nothing counts, but that a node which still has that one paused has no newer one. */
 function judgeOlder(record: SandboxRecord, report: SandboxReport, now: number): ReportVerdict {
   const isUnheard = record.state === 'lost' || (record.state === 'resuming' && record.acceptedAt !== null);
-  const moved =
-    report.state === 'paused' && isUnheard
-      ? transition(record, 'unheard', now, { acceptedAt: null })
-      : undefined;
+  // One that runs there is to be rolled back, and was not asked to yet.
+  const isOlder = report.state === 'paused' || (report.state === 'running' && Boolean(record.rollback));
+  const moved = isOlder && isUnheard ? transition(record, 'unheard', now, { acceptedAt: null }) : undefined;
   if (moved === undefined) return { kind: 'ignore', why: 'it is of a lower generation' };
   return { kind: 'write', record: moved, ended: false };
 }

@@ -39,8 +39,9 @@ export async function applyFixups(
     const fixups: GuestFixups = {
       timeUnixMs: Date.now(),
       entropyBase64: randomBytes(64).toString('base64'),
-      ...(isNewNetwork ? { abortConnections: true } : {}),
-      ...(identity ? { identity } : {}),
+      // Once: who was told may have connected again by the next round.
+      ...(isNewNetwork && round === 1 ? { abortConnections: true } : {}),
+      ...(identity && round === 1 ? { identity } : {}),
     };
     const sentMs = performance.now();
     await guest.fixups(fixups, signal);

@@ -268,6 +268,8 @@ export class Sandbox implements Chain {
       throw new SandboxConflictError(
         `${this.id} is ${this.isRebooting ? 'rebooting' : report.state} with generation ${spec.generation}, and cannot be rolled back as ${generation}`,
       );
+    const { state, message } = report;
+    const oldGeneration = spec.generation;
     this.raiseGeneration(generation);
     report.state = 'resuming';
     delete report.message;
@@ -275,8 +277,22 @@ export class Sandbox implements Chain {
     const before = this.#starting;
     this.#atWork = true;
     const told = this.#save(true);
-    this.#starting = before.then(() => rollBack(this.#rollbackHost()));
-    await told;
+    this.#starting = before
+      .then(() => told)
+      .then(
+        () => rollBack(this.#rollbackHost()),
+        () => {
+          if (this.#ending) return;
+          // For want of room on the host's disk: it is as it was.
+          delete this.record.rollback;
+          spec.generation = oldGeneration;
+          this.#change({ state, generation: oldGeneration, ...(message === undefined ? {} : { message }) });
+        },
+      );
+    await told.catch(async (error: unknown) => {
+      await this.#starting;
+      throw error;
+    });
   }
 
   /** What is reported from now on is of this generation, if it is higher. */

@@ -1,5 +1,14 @@
 /** Snapshots stay as long as anybody needs them, and no longer. */
-import { linkSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -61,8 +70,9 @@ it('one that is only a layer any more keeps its disk alone', async () => {
   const id = await make('a');
   await store.need('b', { whole: [], disks: [id] });
   expect(filesOf(id)).toHaveLength(4);
-  writeFileSync(join(store.folderOf(id), 'checksums.json'), '{}');
+  writeFileSync(join(store.folderOf(id), 'checksums.json.tmp'), 'being made');
   await store.need('a', []);
+  renameSync(join(store.folderOf(id), 'checksums.json.tmp'), join(store.folderOf(id), 'checksums.json'));
   expect(filesOf(id)).toEqual(['checksums.json', 'disk.qcow2']);
   const again = new SnapshotStore(store.root, true);
   await again.need('b', { whole: [], disks: [id] });

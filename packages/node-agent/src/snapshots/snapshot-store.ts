@@ -31,6 +31,8 @@ export interface SnapshotNeeds {
 export class SnapshotStore {
   /** What each sandbox or checkpoint needs, by its id or name. */
   readonly #needs = new Map<string, { whole: ReadonlySet<string>; disks: ReadonlySet<string> }>();
+  /** How many need each: whole, and at least its disk. */
+  readonly #readers = new Map<string, { whole: number; disks: number }>();
 
   /** @param asRoot machines have identities of their own, and read a snapshot through its group */
   constructor(
@@ -81,16 +83,18 @@ export class SnapshotStore {
   async need(holder: string, needs: readonly string[] | SnapshotNeeds): Promise<void> {
     const { whole, disks } = 'whole' in needs ? needs : { whole: needs, disks: [] };
     const before = this.#needs.get(holder);
-    if (whole.length + disks.length > 0)
-      this.#needs.set(holder, { whole: new Set(whole), disks: new Set(disks) });
+    const after = { whole: new Set(whole), disks: new Set(disks) };
+    if (whole.length + disks.length > 0) this.#needs.set(holder, after);
     else this.#needs.delete(holder);
+    this.#count(after, 1);
+    if (before) this.#count(before, -1);
     for (const id of new Set([...(before?.whole ?? []), ...(before?.disks ?? [])]))
       await this.#dropUnneeded(id);
   }
 
   /** Whether anybody needs it, be it only as a layer. */
   isNeeded(id: string): boolean {
-    return this.#holdersOf(id, 'disks').size > 0;
+    return this.#readersOf(id, 'disks') > 0;
   }
 
   /** Removes what nobody needs. Called after all sandboxes have said what they do. */
@@ -133,7 +137,7 @@ export class SnapshotStore {
       for (const file of await this.#filesOf(id)) {
         const part = ofDisk.includes(basename(file)) ? 'disks' : 'whole';
         if (part === 'whole' && !whole.has(id)) continue;
-        const others = this.#holdersOf(id, part).size > 1;
+        const others = this.#readersOf(id, part) > 1;
         bytes[others ? 'sharedBytes' : 'ownBytes'] += await bytesOfFile(file);
       }
     }
@@ -149,12 +153,19 @@ export class SnapshotStore {
     return all;
   }
 
-  /** Who needs it whole, or at least its disk. */
-  #holdersOf(id: string, part: keyof SnapshotNeeds): Set<string> {
-    const holders = new Set<string>();
-    for (const [holder, { whole, disks }] of this.#needs)
-      if (whole.has(id) || (part === 'disks' && disks.has(id))) holders.add(holder);
-    return holders;
+  /** How many need it whole, or at least its disk. */
+  #readersOf(id: string, part: keyof SnapshotNeeds): number {
+    return this.#readers.get(id)?.[part] ?? 0;
+  }
+
+  #count({ whole, disks }: { whole: ReadonlySet<string>; disks: ReadonlySet<string> }, by: number): void {
+    for (const id of new Set([...whole, ...disks])) {
+      const readers = this.#readers.get(id) ?? { whole: 0, disks: 0 };
+      readers.disks += by;
+      if (whole.has(id)) readers.whole += by;
+      if (readers.disks > 0) this.#readers.set(id, readers);
+      else this.#readers.delete(id);
+    }
   }
 
   /** Its files, without module disks: they are the template's, by another name. */
@@ -167,13 +178,14 @@ export class SnapshotStore {
   async #dropUnneeded(id: string): Promise<void> {
     const folder = this.folderOf(id);
     if (!this.isNeeded(id)) await rm(folder, { recursive: true, force: true });
-    else if (this.#holdersOf(id, 'whole').size === 0) {
+    else if (this.#readersOf(id, 'whole') === 0) {
       const { description, disk } = snapshotPaths(folder);
       // Nobody may take what is left for whole.
       await rm(description, { force: true });
       const names = await readdir(folder).catch(() => []);
+      // Also those that are being made: a layer of a checkpoint becomes durable meanwhile.
       for (const name of names)
-        if (name !== basename(disk) && name !== checksumsFile)
+        if (name !== basename(disk) && !name.startsWith(checksumsFile))
           await rm(join(folder, name), { recursive: true, force: true });
     }
   }

@@ -1,4 +1,4 @@
-/** Checkpoints of the node, for the control plane. */
+/** Checkpoints of the node, for the control plane, and what snapshots take of its disk. */
 import type { NodeCheckpointOrder } from '@sandlot/protocol';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { CheckpointRecord } from '../../checkpoints/checkpoint-record.js';
@@ -9,7 +9,12 @@ interface ById {
 }
 
 /** Adds the routes. */
-export function checkpointRoutes(app: FastifyInstance, { sandboxes, checkpoints }: ServerParts): void {
+export function checkpointRoutes(
+  app: FastifyInstance,
+  { sandboxes, checkpoints, snapshots }: ServerParts,
+): void {
+  app.get('/v1/snapshots', async () => ({ snapshots: await snapshots.use() }));
+
   const find = (id: string): CheckpointRecord => {
     const record = checkpoints.find(id);
     if (!record) throw Object.assign(new Error(`no checkpoint ${id} on this node`), { statusCode: 404 });
