@@ -34,7 +34,7 @@ test-long-clients: ## Prime's published clients, all generations, against real m
 test-long-kvm: ## the same as test-kvm, counted
 	@tools/test-long.sh kvm
 
-test-kvm: ## the driver, a sandbox, a pause and a fork on KVM, in an emulated machine that has it (25 minutes)
+test-kvm: ## the driver, a sandbox, saves and a fork on KVM, in an emulated machine that has it (25 minutes)
 	@tools/test-kvm.sh
 
 test-fresh: ## `make run` in a Debian 13 root that has nothing (needs root)
