@@ -63,6 +63,15 @@ describe('user networks', () => {
     expect((await openUserNetworks().acquire()).runAs).toBeUndefined();
   });
 
+  it('are released once: a second release takes nothing from whoever has the number by then', async () => {
+    const networks = openUserNetworks({ firstUid: 5_000_000 });
+    const first = await networks.acquire();
+    await first.release();
+    expect((await networks.acquire()).runAs?.uid).toBe(5_000_000);
+    await first.release();
+    expect((await networks.acquire()).runAs?.uid).toBe(5_000_001);
+  });
+
   it('are adopted with the policy of their record', async () => {
     const networks = openUserNetworks({ rootlessNetwork: true });
     const network = (await networks.adopt({ kind: 'user', index: 3 }))!;

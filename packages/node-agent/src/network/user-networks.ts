@@ -99,6 +99,7 @@ class UserNetwork implements SandboxNetwork {
   /** Undefined in an adopted one: the first policy is taken for the one that the machine was started with. */
   private mode: 'all' | 'none' | undefined;
   private settled: boolean;
+  private isReleased = false;
 
   constructor(
     index: number,
@@ -137,6 +138,9 @@ class UserNetwork implements SandboxNetwork {
   async takeNamesOf(): Promise<void> {}
 
   async release(): Promise<void> {
+    // Only once: its number may be another's by now.
+    if (this.isReleased) return;
+    this.isReleased = true;
     this.onRelease();
   }
 }
