@@ -6,4 +6,5 @@ export { type ProcessStat, parseProcessStat } from './process/process-identity.j
 export type { QemuDriverOptions } from './qemu/describe-host.js';
 export { createQemuDriver } from './qemu/qemu-driver.js';
 export { readSnapshot, snapshotPaths } from './snapshot-files.js';
+export { syncToDisk } from './sync-to-disk.js';
 export { readTemplate } from './template-files.js';

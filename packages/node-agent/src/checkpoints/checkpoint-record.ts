@@ -2,10 +2,10 @@
  * What a node keeps of each checkpoint on disk: a file each, whole or absent. Only `checkpoint-store.ts` writes them. They
  * outlive the sandbox, the node agent and the host.
  */
-import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { CheckpointConsistency } from '@sandlot/protocol';
-import type { Shape } from '@sandlot/vmm';
+import { type Shape, syncToDisk } from '@sandlot/vmm';
 import { RecordFormError, type RestorePoint } from '../sandbox/record.js';
 import type { SnapshotNeeds } from '../snapshots/snapshot-store.js';
 
@@ -68,24 +68,15 @@ export class CheckpointFolder {
     const path = this.#pathOf(record.id);
     await writeFile(`${path}.new`, JSON.stringify(record), { mode: 0o600, flush: true });
     await rename(`${path}.new`, path);
-    await this.#sync();
+    await syncToDisk(this.root);
   }
 
   async remove(id: string): Promise<void> {
     for (const path of [this.#pathOf(id), `${this.#pathOf(id)}.new`]) await rm(path, { force: true });
-    await this.#sync();
+    await syncToDisk(this.root);
   }
 
   #pathOf(id: string): string {
     return join(this.root, `${id}.json`);
-  }
-
-  async #sync(): Promise<void> {
-    const folder = await open(this.root, 'r');
-    try {
-      await folder.sync();
-    } finally {
-      await folder.close();
-    }
   }
 }

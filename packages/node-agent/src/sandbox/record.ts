@@ -2,10 +2,10 @@
  * What a node keeps of each sandbox on disk, so that it can be adopted after our restart. Only
  * `Sandbox` writes it. A record is whole or absent: it is written beside and renamed.
  */
-import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { GuestInit, NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
-import type { MachineHandle } from '@sandlot/vmm';
+import { type MachineHandle, syncToDisk } from '@sandlot/vmm';
 import type { NetworkHandle } from '../network/network.js';
 import { bytesOfFile } from '../snapshots/disk-use.js';
 import type { SnapshotNeeds } from '../snapshots/snapshot-store.js';
@@ -161,15 +161,6 @@ export class RecordFolder {
 
   async remove(sandboxId: string): Promise<void> {
     await rm(this.folderOf(sandboxId), { recursive: true, force: true });
-  }
-}
-
-async function syncToDisk(path: string): Promise<void> {
-  const file = await open(path, 'r');
-  try {
-    await file.sync();
-  } finally {
-    await file.close();
   }
 }
 

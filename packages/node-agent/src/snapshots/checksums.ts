@@ -10,6 +10,7 @@ import { webcrypto } from 'node:crypto';
 import { type FileHandle, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
+import { syncToDisk } from '@sandlot/vmm';
 
 /** Name of the file of them in a snapshot's folder. */
 export const checksumsFile = 'checksums.json';
@@ -62,7 +63,7 @@ export class Checksums {
     await rm(passing, { force: true });
     await writeFile(passing, JSON.stringify(sums), { mode: 0o400, flush: true });
     await rename(passing, join(folder, checksumsFile));
-    await syncFolder(folder);
+    await syncToDisk(folder);
   }
 
   /** Whether a snapshot has them: it is, or was, part of a checkpoint. */
@@ -185,15 +186,6 @@ async function readChecksums(folder: string): Promise<Record<string, string> | u
   } catch (error) {
     if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;
-  }
-}
-
-async function syncFolder(path: string): Promise<void> {
-  const folder = await open(path, 'r');
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
   }
 }
 

@@ -11,6 +11,7 @@ import { type FileHandle, open, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { type MergedLayer, type MergeRequest, VmmError } from '../driver.js';
 import { snapshotPaths } from '../snapshot-files.js';
+import { syncToDisk } from '../sync-to-disk.js';
 import { emptyFolder } from '../template-files.js';
 import { clustersPerTable, elsewhere, FrozenLayer, zeroes } from './frozen-layer.js';
 import {
@@ -21,7 +22,7 @@ import {
   refcountsPerCluster,
   writeAll,
 } from './overlay.js';
-import { share, syncFolder } from './save-snapshot.js';
+import { share } from './save-snapshot.js';
 
 /** Bytes that are copied at once: between two pieces everything else has its turn. */
 const pieceBytes = 1024 * 1024;
@@ -43,8 +44,8 @@ export async function mergeLayers(request: MergeRequest, signal: AbortSignal): P
     await target.datasync();
     await rename(`${disk}.new`, disk);
     await share(request);
-    await syncFolder(folder);
-    await syncFolder(dirname(folder));
+    await syncToDisk(folder);
+    await syncToDisk(dirname(folder));
     return { bytes };
   } catch (error) {
     await emptyFolder(folder);

@@ -20,6 +20,7 @@ import {
 } from '../driver.js';
 import { runProgram } from '../process/run-program.js';
 import { completeSnapshot, prepareDescription, snapshotPaths } from '../snapshot-files.js';
+import { syncToDisk } from '../sync-to-disk.js';
 import { emptyFolder } from '../template-files.js';
 import { overlayNode } from './argv.js';
 import { copyPrivatePages } from './guest-memory.js';
@@ -93,7 +94,7 @@ export async function saveSnapshot(
     if (next) await nameDisk(handle.folder, next.path);
     await share(request);
     await completeSnapshot(request.folder);
-    if (!goesOn) await syncFolder(request.folder);
+    if (!goesOn) await syncToDisk(request.folder);
     const timings = { stillMs, totalMs: performance.now() - begin, dirtyBytes };
     return { snapshot: { ...snapshot, timings }, origin: { ...origin, disk } };
   } catch (error) {
@@ -260,17 +261,7 @@ async function keepForGood(
     }
   }
   for (const path of new Set([handle.folder, ...[folder, ...frozen].map((one) => dirname(one))]))
-    await syncFolder(path);
-}
-
-/** What was made or renamed in a folder is there after a loss of power. */
-export async function syncFolder(path: string): Promise<void> {
-  const folder = await open(path, constants.O_RDONLY | constants.O_DIRECTORY);
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
-  }
+    await syncToDisk(path);
 }
 
 /** The node that the guest's disk is now: the only one that can be written. */
