@@ -3,16 +3,21 @@
  * rollback to a disk (`rollback.ts`), and all there is to a reboot, which begins with the disk that the machine before has left (`sandbox.ts`).
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir } from 'node:fs/promises';
 import type { ExecStart, GuestInit, NodeSandboxSpec } from '@sandlot/protocol';
 import type { Machine, Template } from '@sandlot/vmm';
-import { GuestCallError, GuestClient } from '../guest/guest-client.js';
+import { GuestCallError, type GuestClient } from '../guest/guest-client.js';
 import { guestAddresses, type SandboxNetwork } from '../network/network.js';
 import { firstPrograms } from './init-program.js';
-import { machineRights } from './machine-rights.js';
 import { probeGuest } from './probe-guest.js';
-import type { BootFacts } from './record.js';
-import { type StartedParts, type StartParts, type StartProgress, timed } from './start-parts.js';
+import type { BootFacts, SandboxRecord } from './record.js';
+import { limitAndConnect, restoreMachine } from './restore-machine.js';
+import {
+  type StartedParts,
+  type StartParts,
+  type StartProgress,
+  timed,
+  untilAborted,
+} from './start-parts.js';
 import type { UndoStack } from './undo-stack.js';
 import { ViewRefusedError } from './view-refused.js';
 import { whileItLives } from './while-it-lives.js';
@@ -49,13 +54,7 @@ export async function bootMachine(
   const { spec, network } = order;
   const machine = await timed('restore', progress, () => restore(order, parts, progress, undo, signal));
   if (machine.timings) progress.timing('disk', machine.timings.diskMs);
-  if (spec.cpuLimit > 0) {
-    undo.push('cpu limit', () => parts.cpuLimits.remove(spec.sandboxId));
-    const warning = await parts.cpuLimits.apply(spec.sandboxId, machine.handle.pid, spec.cpuLimit);
-    if (warning) progress.warn(warning);
-  }
-  const guest = new GuestClient(machine.ports);
-  undo.push('guest connection', async () => guest.close());
+  const guest = await limitAndConnect(machine, spec, parts, undo, (message) => progress.warn(message));
   await whileItLives(machine, async () => {
     const { init, startCommand } = firstPrograms(spec, order.facts.image);
     await timed('mount', progress, () => initGuest(order, init, guest, progress, signal));
@@ -70,6 +69,22 @@ export async function bootMachine(
   return { machine, network, guest };
 }
 
+/** A sandbox that was somebody before boots again: with the disk that the machine before has left, or one above its layers alone. */
+export async function bootAgain(
+  { spec, boot: facts, layers = [] }: SandboxRecord,
+  { network, diskKept }: Pick<BootOrder, 'network' | 'diskKept'>,
+  parts: StartParts,
+  progress: StartProgress,
+  undo: UndoStack,
+  signal: AbortSignal,
+): Promise<StartedParts> {
+  if (!facts) throw new Error('its record was written by a version that could not reboot sandboxes');
+  const shape = { vcpus: spec.vcpus, memoryMiB: spec.memoryMiB };
+  const template = await untilAborted(parts.templates.get(shape), signal);
+  const order = { spec, facts, template, network, layers, rebooted: true, diskKept };
+  return parts.restores.run(signal, () => bootMachine(order, parts, progress, undo, signal));
+}
+
 async function restore(
   { spec, facts, template, network, head, diskKept, layers }: BootOrder,
   parts: StartParts,
@@ -77,28 +92,15 @@ async function restore(
   undo: UndoStack,
   signal: AbortSignal,
 ): Promise<Machine> {
-  const folder = parts.records.machineFolderOf(spec.sandboxId);
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  const runAs = machineRights(network, { layers: [...layers] }, parts.snapshots);
-  const restored = await parts.driver.restore(
-    {
-      id: spec.sandboxId,
-      folder,
-      from: template,
-      disk: {
-        backingPath: facts.rootfsPath,
-        frozen: layers.map((id) => parts.snapshots.diskOf(id)),
-        sizeBytes: facts.diskBytes,
-        ...(diskKept ? { kept: true } : head ? { head } : {}),
-      },
-      network: network.machine,
-      ...(runAs ? { runAs } : {}),
-    },
-    signal,
-  );
-  undo.push('machine', () => restored.end());
-  await progress.save({ machine: restored.handle, boot: facts });
-  return restored;
+  const disk = {
+    backingPath: facts.rootfsPath,
+    sizeBytes: facts.diskBytes,
+    ...(diskKept ? { kept: true } : head ? { head } : {}),
+  };
+  const order = { spec, from: template, network, disk, reads: { layers: [...layers] } };
+  const machine = await restoreMachine(order, parts, undo, signal);
+  await progress.save({ machine: machine.handle, boot: facts });
+  return machine;
 }
 
 async function initGuest(

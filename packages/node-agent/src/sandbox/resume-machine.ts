@@ -5,14 +5,12 @@
  * If we die before the machine is in the record, nothing has run: the resume begins anew, and whatever process there is
  * is ended as nobody's. After that the machine is the sandbox's, and only has to be told the time.
  */
-import { mkdir } from 'node:fs/promises';
 import type { Machine, Snapshot } from '@sandlot/vmm';
-import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
 import { applyFixups, identityOf } from './apply-fixups.js';
-import { machineRights } from './machine-rights.js';
 import type { SandboxRecord } from './record.js';
 import type { RecordOwner } from './record-progress.js';
+import { limitAndConnect, restoreMachine } from './restore-machine.js';
 import type { StartedParts, StartParts } from './start-parts.js';
 import type { UndoStack } from './undo-stack.js';
 import { whileItLives } from './while-it-lives.js';
@@ -31,19 +29,14 @@ export async function resumeMachine(
   undo: UndoStack,
   signal: AbortSignal,
 ): Promise<Machine> {
-  const { spec, layers = [] } = record;
-  const folder = parts.records.machineFolderOf(spec.sandboxId);
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  const runAs = machineRights(network, record, parts.snapshots);
-  const machine = await parts.driver.restore(
+  return restoreMachine(
     {
-      id: spec.sandboxId,
-      folder,
+      spec: record.spec,
       from: snapshot,
-      // Some may have been merged since it was saved.
-      disk: { ...snapshot.disk, frozen: layers.map((id) => parts.snapshots.diskOf(id)), kept: true },
-      network: network.machine,
-      ...(runAs ? { runAs } : {}),
+      network,
+      // What it was saved with, but for layers: some may have been merged since.
+      disk: { ...snapshot.disk, kept: true },
+      reads: record,
       beforeRun: async (handle) => {
         record.machine = handle;
         try {
@@ -55,10 +48,10 @@ export async function resumeMachine(
         }
       },
     },
+    parts,
+    undo,
     signal,
   );
-  undo.push('machine', () => machine.end());
-  return machine;
 }
 
 /** Takes up a machine that was restored: limits, connection, time. */
@@ -70,13 +63,7 @@ export async function takeUpMachine(
   undo: UndoStack,
   signal: AbortSignal,
 ): Promise<StartedParts> {
-  const { sandboxId, cpuLimit } = record.spec;
-  if (cpuLimit > 0) {
-    undo.push('cpu limit', () => parts.cpuLimits.remove(sandboxId));
-    await parts.cpuLimits.apply(sandboxId, machine.handle.pid, cpuLimit);
-  }
-  const guest = new GuestClient(machine.ports);
-  undo.push('guest connection', async () => guest.close());
+  const guest = await limitAndConnect(machine, record.spec, parts, undo, () => undefined);
   const identity = record.isAnother ? identityOf(record) : undefined;
   await whileItLives(machine, () => applyFixups(guest, identity, signal, record.networkIsNew));
   delete record.networkIsNew;

@@ -8,19 +8,17 @@
  * | before it says nothing of it any more | ends whatever machine there is, and begins anew |
  * | after that (memory: before the new machine's processors start; disk: when commands work in it) | finds a machine that is being resumed, or runs |
  */
-import { mkdir, rm } from 'node:fs/promises';
-import type { Machine } from '@sandlot/vmm';
+import { rm } from 'node:fs/promises';
 import { GuestRebootedError } from '../guest/channel.js';
 import type { SandboxNetwork } from '../network/network.js';
-import { bootMachine } from './boot-machine.js';
+import { bootAgain } from './boot-machine.js';
 import { stateOf } from './copies.js';
-import { machineRights } from './machine-rights.js';
 import type { PausesHost } from './pauses.js';
 import { neededSnapshots, type RestorePoint } from './record.js';
 import { rebootProgress } from './record-progress.js';
+import { restoreMachine } from './restore-machine.js';
 import { takeUpMachine } from './resume-machine.js';
 import type { StartedParts } from './start-parts.js';
-import { untilAborted } from './start-parts.js';
 
 /** What the sandbox does for its rollbacks. */
 export interface RollbackHost extends PausesHost {
@@ -54,9 +52,18 @@ export async function rollBack(host: RollbackHost): Promise<void> {
     await host.recall(sessionsElsewhere);
     if (point.memory !== undefined && point.exitCode !== undefined) record.report.exitCode = point.exitCode;
     await host.save();
-    const started = await parts.restores.run(signal, () =>
-      point.memory === undefined ? bootFrom(host, network) : goOnFrom(point, host, network),
-    );
+    // A disk alone boots as after a loss of power at its instant.
+    const started =
+      point.memory === undefined
+        ? await bootAgain(
+            record,
+            { network, diskKept: false },
+            parts,
+            rebootProgress(host),
+            host.machineUndo,
+            signal,
+          )
+        : await parts.restores.run(signal, () => goOnFrom(point, host, network));
     signal.throwIfAborted();
     delete record.rollback;
     delete record.networkIsNew;
@@ -80,26 +87,18 @@ async function goOnFrom(
   { record, parts, machineUndo, signal, save }: RollbackHost,
   network: SandboxNetwork,
 ): Promise<StartedParts> {
-  const { spec, memory, layers = [] } = record;
-  const snapshot = memory === undefined ? undefined : await parts.snapshots.read(memory);
-  if (!snapshot) throw new Error('what was saved of its memory is missing or damaged');
-  const folder = parts.records.machineFolderOf(spec.sandboxId);
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  const runAs = machineRights(network, record, parts.snapshots);
+  const { spec, memory } = record;
+  const from = memory === undefined ? undefined : await parts.snapshots.read(memory);
+  if (!from) throw new Error('what was saved of its memory is missing or damaged');
   // In a point of its own it is itself.
   if (point.sandboxId !== spec.sandboxId) record.isAnother = true;
-  const machine: Machine = await parts.driver.restore(
+  const machine = await restoreMachine(
     {
-      id: spec.sandboxId,
-      folder,
-      from: snapshot,
-      disk: {
-        backingPath: point.boot.rootfsPath,
-        frozen: layers.map((id) => parts.snapshots.diskOf(id)),
-        sizeBytes: point.boot.diskBytes,
-      },
-      network: network.machine,
-      ...(runAs ? { runAs } : {}),
+      spec,
+      from,
+      network,
+      disk: { backingPath: point.boot.rootfsPath, sizeBytes: point.boot.diskBytes },
+      reads: record,
       beforeRun: async (handle) => {
         record.machine = handle;
         delete record.rollback;
@@ -112,19 +111,9 @@ async function goOnFrom(
         }
       },
     },
+    parts,
+    machineUndo,
     signal,
   );
-  machineUndo.push('machine', () => machine.end());
   return takeUpMachine(machine, network, record, parts, machineUndo, signal);
-}
-
-/** The disk of the point, as after a loss of power at its instant. */
-async function bootFrom(host: RollbackHost, network: SandboxNetwork): Promise<StartedParts> {
-  const { record, parts, machineUndo, signal } = host;
-  const { spec, boot: facts, layers = [] } = record;
-  if (!facts) throw new Error('what its disk is made of is not known; a bug');
-  const shape = { vcpus: spec.vcpus, memoryMiB: spec.memoryMiB };
-  const template = await untilAborted(parts.templates.get(shape), signal);
-  const order = { spec, facts, template, network, layers, rebooted: true, diskKept: false };
-  return bootMachine(order, parts, rebootProgress(host), machineUndo, signal);
 }

@@ -18,7 +18,7 @@ import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
 import type { Chain } from '../snapshots/chain-merger.js';
 import { Activity } from './activity.js';
-import { bootMachine } from './boot-machine.js';
+import { bootAgain } from './boot-machine.js';
 import { SandboxConflictError } from './conflict.js';
 import { pointOf, recordOfCopy } from './copies.js';
 import {
@@ -41,7 +41,7 @@ import { type RollbackHost, rollBack } from './rollback.js';
 import { saveForCopies, settleSave } from './save-for-copies.js';
 import { startCopy } from './start-copy.js';
 import { readStartLog, StartLog } from './start-log.js';
-import { type StartedParts, type StartParts, untilAborted } from './start-parts.js';
+import type { StartedParts, StartParts } from './start-parts.js';
 import { startSandbox } from './start-steps.js';
 import { Timeouts } from './timeouts.js';
 import { UndoStack } from './undo-stack.js';
@@ -547,14 +547,13 @@ export class Sandbox implements Chain {
       delete this.record.memory;
       if (!this.#reboots.admit(Date.now()))
         return await this.#finishAs({ reason: 'REBOOT_LOOP', message: endings.REBOOT_LOOP.message });
-      const { boot: facts } = this.record;
-      if (!facts) throw new Error('its record was written by a version that could not reboot sandboxes');
-      const shape = { vcpus: this.spec.vcpus, memoryMiB: this.spec.memoryMiB };
-      const template = await untilAborted(this.parts.templates.get(shape), signal);
-      const { layers = [] } = this.record;
-      const order = { spec: this.spec, facts, template, network, layers, rebooted: true, diskKept: true };
-      const started = await this.parts.restores.run(signal, () =>
-        bootMachine(order, this.parts, rebootProgress(this.#owner()), this.#machineUndo, signal),
+      const started = await bootAgain(
+        this.record,
+        { network, diskKept: true },
+        this.parts,
+        rebootProgress(this.#owner()),
+        this.#machineUndo,
+        signal,
       );
       signal.throwIfAborted();
       delete this.record.rebooting;
@@ -566,8 +565,7 @@ export class Sandbox implements Chain {
       // As in a start: ended by a delete, or let go of, to be taken up again from the record.
       if (signal.aborted || this.#detached) return;
       this.#log.warn({ err: error }, 'reboot failed');
-      const cause = causeOfStartError(error, this.spec.image);
-      await this.#finishAs({ ...cause, message: `The sandbox could not be rebooted: ${cause.message}` });
+      await this.#failBy('rebooted', error);
     }
   }
 

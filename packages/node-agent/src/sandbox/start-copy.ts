@@ -5,17 +5,17 @@
  * The guest goes on where its source was, as somebody else, or not at all: one that does not confirm its new identity
  * is ended. If we die on the way, the start begins anew from the same snapshot.
  */
-import { mkdir, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import type { Machine } from '@sandlot/vmm';
 import { verifyPoint } from '../checkpoints/verify-point.js';
-import { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
 import { applyFixups, identityOf } from './apply-fixups.js';
-import { machineRights } from './machine-rights.js';
 import { probeGuest } from './probe-guest.js';
 import type { SandboxRecord } from './record.js';
+import { limitAndConnect, restoreMachine } from './restore-machine.js';
 import { type StartedParts, type StartParts, type StartProgress, timed } from './start-parts.js';
 import type { StartUndo } from './start-steps.js';
+import type { UndoStack } from './undo-stack.js';
 import { whileItLives } from './while-it-lives.js';
 
 /** Runs all steps. On a throw the caller runs both undo stacks, the machine's first. */
@@ -44,16 +44,12 @@ export async function startCopy(
     signal.throwIfAborted();
     const folder = parts.records.machineFolderOf(spec.sandboxId);
     undo.sandbox.push('machine folder', () => rm(folder, { recursive: true, force: true }));
-    const machine = await timed('restore', progress, () => restore(record, network, parts, signal));
-    undo.machine.push('machine', () => machine.end());
+    const machine = await timed('restore', progress, () =>
+      restore(record, network, parts, undo.machine, signal),
+    );
     await progress.save({ machine: machine.handle });
-    if (spec.cpuLimit > 0) {
-      undo.machine.push('cpu limit', () => parts.cpuLimits.remove(spec.sandboxId));
-      const warning = await parts.cpuLimits.apply(spec.sandboxId, machine.handle.pid, spec.cpuLimit);
-      if (warning) progress.warn(warning);
-    }
-    const guest = new GuestClient(machine.ports);
-    undo.machine.push('guest connection', async () => guest.close());
+    const warn = (message: string) => progress.warn(message);
+    const guest = await limitAndConnect(machine, spec, parts, undo.machine, warn);
     await whileItLives(machine, async () => {
       await timed('mount', progress, () => applyFixups(guest, identityOf(record), signal));
       await timed('ready', progress, () => probeGuest(guest, signal));
@@ -66,27 +62,12 @@ async function restore(
   record: SandboxRecord,
   network: SandboxNetwork,
   parts: StartParts,
+  undo: UndoStack,
   signal: AbortSignal,
 ): Promise<Machine> {
-  const { spec, memory, layers = [], boot } = record;
-  const snapshot = memory === undefined ? undefined : await parts.snapshots.read(memory);
-  if (!snapshot || !boot) throw new Error('what was saved of its source is missing or damaged');
-  const folder = parts.records.machineFolderOf(spec.sandboxId);
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  const runAs = machineRights(network, record, parts.snapshots);
-  return parts.driver.restore(
-    {
-      id: spec.sandboxId,
-      folder,
-      from: snapshot,
-      disk: {
-        backingPath: boot.rootfsPath,
-        frozen: layers.map((id) => parts.snapshots.diskOf(id)),
-        sizeBytes: boot.diskBytes,
-      },
-      network: network.machine,
-      ...(runAs ? { runAs } : {}),
-    },
-    signal,
-  );
+  const { spec, memory, boot } = record;
+  const from = memory === undefined ? undefined : await parts.snapshots.read(memory);
+  if (!from || !boot) throw new Error('what was saved of its source is missing or damaged');
+  const disk = { backingPath: boot.rootfsPath, sizeBytes: boot.diskBytes };
+  return restoreMachine({ spec, from, network, disk, reads: record }, parts, undo, signal);
 }
