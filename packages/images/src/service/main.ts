@@ -6,7 +6,8 @@
  * If we die: the parent starts another, which sweeps what we left. If the parent dies: we end at once.
  */
 import { openImageStore } from '../open-image-store.js';
-import { ImageError, type ImageStore, type StoreProgress } from '../store.js';
+import { sparingly } from '../progress.js';
+import { ImageError, type ImageStore } from '../store.js';
 import type { FromStore, SentFailure, ToStore } from './messages.js';
 
 /** Progress of one call is told at most this often, ms. */
@@ -41,7 +42,10 @@ async function call(message: Extract<ToStore, { kind: 'call' }>): Promise<void> 
   const mine: Running = { abort: new AbortController() };
   running.set(id, mine);
   try {
-    const options = { ...message.options, signal: mine.abort.signal, onProgress: tellProgress(id) };
+    const onProgress = sparingly(PROGRESS_INTERVAL_MS, (progress) =>
+      send({ kind: 'progress', id, progress }),
+    );
+    const options = { ...message.options, signal: mine.abort.signal, onProgress };
     const isImport = method === 'importArchive';
     const all = isImport ? [chunksOf(id, mine), ...args, options] : [...args, options];
     // The names come from our own parent, which has them from the interface.
@@ -72,18 +76,6 @@ async function* chunksOf(id: number, mine: Running): AsyncGenerator<Uint8Array> 
     if (chunk.bytes === undefined) return;
     yield chunk.bytes;
   }
-}
-
-function tellProgress(id: number): (progress: StoreProgress) => void {
-  let lastMs = Number.NEGATIVE_INFINITY;
-  let lastStage = '';
-  return (progress) => {
-    const now = performance.now();
-    if (progress.stage === lastStage && now - lastMs < PROGRESS_INTERVAL_MS) return;
-    lastMs = now;
-    lastStage = progress.stage;
-    send({ kind: 'progress', id, progress });
-  };
 }
 
 function failureOf(error: unknown): SentFailure {

@@ -5,6 +5,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { ImageStoreOptions } from '../open-image-store.js';
+import { cancelled } from '../store/single-flight.js';
 import {
   ImageError,
   type ImageStore,
@@ -145,11 +146,7 @@ class StoreProcess implements ImageStore {
     archive?: AsyncIterator<Uint8Array>,
   ): Promise<T> {
     if (this.#isClosed) throw new ImageError('aborted', 'the image store is closed');
-    if (options.signal?.aborted) {
-      throw new ImageError('aborted', 'the request for the image was cancelled', {
-        cause: options.signal.reason,
-      });
-    }
+    if (options.signal?.aborted) throw cancelled(options.signal);
     const id = ++this.#lastId;
     const abort = () => this.#send({ kind: 'abort', id });
     options.signal?.addEventListener('abort', abort, { once: true });

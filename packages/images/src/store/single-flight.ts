@@ -86,6 +86,7 @@ export class SingleFlight<T> {
   }
 }
 
-function cancelled(signal: AbortSignal): ImageError {
+/** What a caller gets who has given up. */
+export function cancelled(signal: AbortSignal): ImageError {
   return new ImageError('aborted', 'the request for the image was cancelled', { cause: signal.reason });
 }

@@ -1,5 +1,5 @@
 /** Images of the node, for the control plane. Pulls and imports leave an image that is ready to start, and answer with a stream of progress. */
-import type { ImageStore, StoredImage, StoreProgress } from '@sandlot/images';
+import { type ImageStore, type StoredImage, type StoreProgress, sparingly } from '@sandlot/images';
 import type { ImageDetails, ImageInfo, PullImage } from '@sandlot/protocol';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { failureOf } from '../failures.js';
@@ -63,15 +63,7 @@ async function streamProgress(
   raw.writeHead(200, { 'content-type': 'application/x-ndjson' });
   raw.flushHeaders();
   const send = (line: unknown) => raw.write(`${JSON.stringify(line)}\n`);
-  let lastMs = 0;
-  let lastStage = '';
-  const onProgress = (progress: StoreProgress) => {
-    const now = performance.now();
-    if (progress.stage === lastStage && now - lastMs < progressIntervalMs) return;
-    lastMs = now;
-    lastStage = progress.stage;
-    send(progress);
-  };
+  const onProgress = sparingly(progressIntervalMs, send);
   try {
     const image = await work(onProgress, abort.signal);
     // The user waits here for what the first create would otherwise wait for.
