@@ -1,5 +1,7 @@
 /** How tests pause and resume a sandbox of a test node, in place of the control plane. Used by the tests of pauses and their faults. */
 import { execFileSync } from 'node:child_process';
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { SandboxReport } from '@sandlot/protocol';
 import { namespacesOf, processesWith } from './leftovers.js';
@@ -29,6 +31,11 @@ export async function pauseSandbox(node: TestNode, { id }: TestSandbox): Promise
 export async function resumeSandbox(node: TestNode, { id }: TestSandbox): Promise<SandboxReport> {
   const report = await node.report(id);
   return node.ask('POST', `/v1/sandboxes/${id}/resume`, { generation: (report?.generation ?? 0) + 1 });
+}
+
+/** Names of the folders of a node's snapshots. */
+export function snapshotsOf(node: TestNode): string[] {
+  return readdirSync(join(node.dataFolder, 'snapshots'));
 }
 
 /** Machines of a node, as processes of the host. */

@@ -11,7 +11,7 @@ import {
   rollBack,
   saveCheckpoint,
 } from '../driver/checkpoints.js';
-import { counting, countOf, machinesOf, pauseSandbox, resumeSandbox } from '../driver/pauses.js';
+import { counting, countOf, machinesOf, pauseSandbox, resumeSandbox, snapshotsOf } from '../driver/pauses.js';
 import { SeededRandom } from '../driver/seeded-random.js';
 import { TestNode } from '../driver/test-node.js';
 
@@ -24,7 +24,6 @@ beforeAll(async () => {
 });
 afterAll(() => node?.close());
 
-const snapshots = () => readdirSync(join(node.dataFolder, 'snapshots'));
 const tokensFrom = 1;
 
 it('a disk: the guest agrees to hold still, a sandbox from it has the files and nothing of the processes', async () => {
@@ -46,10 +45,10 @@ it('a disk: the guest agrees to hold still, a sandbox from it has the files and 
   const { ownBytes } = await node.ask<NodeCheckpoint>('GET', `/v1/checkpoints/${saved.id}`);
   expect(ownBytes).toBe(0);
   await removeCheckpoint(node, saved.id);
-  expect(snapshots()).toHaveLength(1);
+  expect(snapshotsOf(node)).toHaveLength(1);
   expect(await child.out('cat /root/s')).toBe('child');
   await child.delete();
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('memory: processes go on in a new sandbox, which is somebody else, also when the source is gone', async () => {
@@ -73,7 +72,7 @@ it('memory: processes go on in a new sandbox, which is somebody else, also when 
   expect(await booted.out('cat /root/s; ls /dev/shm')).toBe('one');
   await removeCheckpoint(node, id);
   await Promise.all([child.delete(), booted.delete()]);
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('rollback: memory and disk as they were, the old machine gone; again, and to a disk alone', async () => {
@@ -112,7 +111,7 @@ it('rollback: memory and disk as they were, the old machine gone; again, and to 
   await removeCheckpoint(node, id);
   await removeCheckpoint(node, newer.id);
   await sandbox.delete();
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('what is damaged is not restored, and says so; a disk without memory has none', async () => {
@@ -124,7 +123,7 @@ it('what is damaged is not restored, and says so; a disk without memory has none
   const { id } = await makeCheckpoint(node, source, true);
   const check = (memory: number) => node.ask('POST', `/v1/checkpoints/${id}/check?memory=${memory}`);
   await check(1);
-  const folder = snapshots().find((name) =>
+  const folder = snapshotsOf(node).find((name) =>
     readdirSync(join(node.dataFolder, 'snapshots', name)).includes('memory'),
   );
   const file = openSync(join(node.dataFolder, 'snapshots', folder as string, 'memory'), 'r+');
@@ -140,7 +139,7 @@ it('what is damaged is not restored, and says so; a disk without memory has none
   await Promise.all([source.delete(), booted.delete(), child.delete()]);
   await removeCheckpoint(node, id);
   await removeCheckpoint(node, disk.id);
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('kill -9 of the node agent in a checkpoint or a rollback, at any moment: the sandbox runs, as it was or is to be', async () => {
@@ -173,5 +172,5 @@ it('kill -9 of the node agent in a checkpoint or a rollback, at any moment: the 
   }
   await removeCheckpoint(node, id);
   await sandbox.delete();
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });

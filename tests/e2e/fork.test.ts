@@ -1,10 +1,8 @@
 /** Copies of a running sandbox: its processes, memory and files go on in each, and each is somebody else; the source goes on too. */
-import { readdirSync } from 'node:fs';
-import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { NodeSandboxSpec, SandboxReport } from '@sandlot/protocol';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
-import { counting, countOf, machinesOf, pauseSandbox, resumeSandbox } from '../driver/pauses.js';
+import { counting, countOf, machinesOf, pauseSandbox, resumeSandbox, snapshotsOf } from '../driver/pauses.js';
 import { SeededRandom } from '../driver/seeded-random.js';
 import { TestNode } from '../driver/test-node.js';
 import type { TestSandbox } from '../driver/test-sandbox.js';
@@ -17,8 +15,6 @@ beforeAll(async () => {
   node = await TestNode.start();
 });
 afterAll(() => node?.close());
-
-const snapshots = () => readdirSync(join(node.dataFolder, 'snapshots'));
 
 async function fork(source: TestSandbox, count: number, change: Partial<NodeSandboxSpec> = {}) {
   const copies = await node.requestFork(source, count, change);
@@ -68,10 +64,10 @@ it('processes, memory, files and sessions go on in each copy, and in the source'
   await source.delete();
   await Promise.all(copies.slice(1).map((copy) => copy.delete()));
   const [last] = copies as [TestSandbox];
-  expect(snapshots()).toHaveLength(1);
+  expect(snapshotsOf(node)).toHaveLength(1);
   expect(await last.out('cat /root/d')).toBe(last.id);
   await last.delete();
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('every copy is somebody else, before its first answer', async () => {
@@ -121,7 +117,7 @@ it('copies of copies, pauses of copies, and a reboot above shared disks', async 
   await child?.delete();
   expect(await grandchild?.out('cat /root/n')).toBe('3');
   await grandchild?.delete();
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('what does not run is not forked; a delete in a fork leaves nothing', async () => {
@@ -133,7 +129,7 @@ it('what does not run is not forked; a delete in a fork leaves nothing', async (
   const outcome = await forking;
   if (Array.isArray(outcome)) await Promise.all(outcome.map((copy) => copy.delete()));
   expect(machinesOf(node)).toEqual([]);
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('kill -9 of the node agent in a fork, at any moment: the source runs on, and a copy runs or is not there', async () => {
@@ -160,5 +156,5 @@ it('kill -9 of the node agent in a fork, at any moment: the source runs on, and 
     expect(machinesOf(node)).toHaveLength(1);
   }
   await source.delete();
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });

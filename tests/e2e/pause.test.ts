@@ -1,9 +1,9 @@
 /** A paused sandbox has no machine, and goes on where it was: processes, memory, files, sessions; whenever its node agent dies. */
-import { existsSync, readdirSync, renameSync } from 'node:fs';
+import { existsSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
-import { counting, countOf, machinesOf, pauseSandbox, resumeSandbox } from '../driver/pauses.js';
+import { counting, countOf, machinesOf, pauseSandbox, resumeSandbox, snapshotsOf } from '../driver/pauses.js';
 import { SeededRandom } from '../driver/seeded-random.js';
 import { TestNode } from '../driver/test-node.js';
 
@@ -15,8 +15,6 @@ beforeAll(async () => {
   node = await TestNode.start();
 });
 afterAll(() => node?.close());
-
-const snapshots = () => readdirSync(join(node.dataFolder, 'snapshots'));
 
 it('goes on where it was, with the time of now', async () => {
   const sandbox = await node.create({ tokensFrom: 1 });
@@ -32,7 +30,7 @@ it('goes on where it was, with the time of now', async () => {
   waiting.catch(() => undefined);
   expect(await pauseSandbox(node, sandbox)).toMatchObject({ state: 'paused', generation: 1 });
   expect(machinesOf(node)).toEqual([]);
-  expect(snapshots()).toHaveLength(1);
+  expect(snapshotsOf(node)).toHaveLength(1);
   await expect(waiting).rejects.toThrow(/was paused/);
   await pause(3_000);
   expect(await resumeSandbox(node, sandbox)).toMatchObject({ generation: 2 });
@@ -56,9 +54,9 @@ it('goes on where it was, with the time of now', async () => {
   await resumeSandbox(node, sandbox);
   await sandbox.untilState('running');
   expect(await sandbox.out('cat /root/d /dev/shm/m')).toBe('dd\nmm');
-  expect(snapshots()).toHaveLength(1);
+  expect(snapshotsOf(node)).toHaveLength(1);
   await sandbox.delete();
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('a request that comes meanwhile waits for it and gets its answer', async () => {
@@ -106,7 +104,7 @@ it('a paused one outlives its node agent, ends at its deadline, and is deleted l
   expect(await sandbox.out('cat /dev/shm/m')).toBe('m');
   await pauseSandbox(node, sandbox);
   expect(await sandbox.untilState('stopped')).toMatchObject({ reason: 'TIMEOUT' });
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
   await sandbox.delete();
 });
 
@@ -117,7 +115,7 @@ it('one whose files are gone or shut is refused at once, with the reason, and st
   await node.requestFork(sandbox, 0);
   await pauseSandbox(node, sandbox);
   const disk = join(node.dataFolder, 'sandboxes', sandbox.id, 'm/overlay.qcow2');
-  const layer = snapshots()
+  const layer = snapshotsOf(node)
     .map((id) => join(node.dataFolder, 'snapshots', id, 'disk.qcow2'))
     .find((path) => existsSync(path)) as string;
   for (const path of [disk, layer]) {
@@ -133,7 +131,7 @@ it('one whose files are gone or shut is refused at once, with the reason, and st
   await sandbox.untilState('running');
   expect(await sandbox.out('cat /root/d')).toBe('d');
   await sandbox.delete();
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('refuses a generation that is not higher, and what does not run', async () => {
@@ -182,5 +180,5 @@ it('kill -9 of the node agent in a pause or a resume, at any moment: one machine
     expect(machinesOf(node)).toHaveLength(1);
   }
   await sandbox.delete();
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });

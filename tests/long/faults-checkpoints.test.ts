@@ -1,5 +1,5 @@
 /** Bad days of checkpoints: a full disk while one is saved, a guest that cannot hold still, another QEMU, an end in the middle. */
-import { readdirSync, readFileSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { NodeCheckpoint } from '@sandlot/protocol';
@@ -11,7 +11,7 @@ import {
   rollBack,
   saveCheckpoint,
 } from '../driver/checkpoints.js';
-import { machinesOf } from '../driver/pauses.js';
+import { machinesOf, snapshotsOf } from '../driver/pauses.js';
 import { TestNode } from '../driver/test-node.js';
 
 vi.setConfig({ testTimeout: 240_000 });
@@ -24,7 +24,6 @@ beforeAll(async () => {
 });
 afterAll(() => node?.close());
 
-const snapshots = () => readdirSync(join(node.dataFolder, 'snapshots'));
 const checkpoints = async () =>
   (await node.ask<{ checkpoints: NodeCheckpoint[] }>('GET', '/v1/checkpoints')).checkpoints;
 
@@ -63,7 +62,7 @@ it('a disk that is full: the sandbox runs on, there is no checkpoint, and nothin
   expect(await sandbox.out('wc -l < /root/more')).toBe('4');
   await removeCheckpoint(node, id);
   await sandbox.delete();
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('a guest that writes too much to hold still in time is saved as it is, and says so; it is not left frozen', async () => {
@@ -86,7 +85,7 @@ it('a guest that writes too much to hold still in time is saved as it is, and sa
   expect(await child.out('ls /root')).toContain('much');
   await removeCheckpoint(node, saved.id);
   await Promise.all([sandbox.delete(), child.delete()]);
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('memory of another QEMU or processor is refused with the reason, and its disk restored', async () => {
@@ -110,7 +109,7 @@ it('memory of another QEMU or processor is refused with the reason, and its disk
   expect(await sandbox.out('cat /root/s')).toBe('one');
   await removeCheckpoint(node, id);
   await Promise.all([sandbox.delete(), child.delete()]);
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('a delete in the middle wins, and QEMU that is killed in it leaves nothing', async () => {
@@ -131,6 +130,6 @@ it('a delete in the middle wins, and QEMU that is killed in it leaves nothing', 
         await sandbox.delete();
         expect(machinesOf(node)).toEqual([]);
         for (const one of await checkpoints()) await removeCheckpoint(node, one.id);
-        expect([work, end, delayMs, snapshots()]).toEqual([work, end, delayMs, []]);
+        expect([work, end, delayMs, snapshotsOf(node)]).toEqual([work, end, delayMs, []]);
       }
 });

@@ -1,11 +1,17 @@
 /** kill -9 of each daemon and of machines at seeded moments of pauses, resumes and forks, and deletes on the way; part of `make test-long-faults`. */
-import { readdirSync } from 'node:fs';
-import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pythonArchive } from '../driver/checkout.js';
 import { CrashStory, copySteps, victims } from '../driver/crash-story.js';
-import { counting, countOf, machinesOf, pauseSandbox, rebootHost, resumeSandbox } from '../driver/pauses.js';
+import {
+  counting,
+  countOf,
+  machinesOf,
+  pauseSandbox,
+  rebootHost,
+  resumeSandbox,
+  snapshotsOf,
+} from '../driver/pauses.js';
 import { SeededRandom, seedOfRun } from '../driver/seeded-random.js';
 import { TestNode } from '../driver/test-node.js';
 import type { TestSandbox } from '../driver/test-sandbox.js';
@@ -69,11 +75,9 @@ describe('on a node', () => {
   });
   afterAll(() => node?.close());
 
-  const snapshots = () => readdirSync(join(node.dataFolder, 'snapshots'));
-
   async function expectNothing(): Promise<void> {
     await expect.poll(() => machinesOf(node), { timeout: 20_000 }).toEqual([]);
-    await expect.poll(snapshots, { timeout: 20_000 }).toEqual([]);
+    await expect.poll(() => snapshotsOf(node), { timeout: 20_000 }).toEqual([]);
     expect(await node.reports()).toEqual([]);
   }
 

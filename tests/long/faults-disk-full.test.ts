@@ -1,9 +1,7 @@
 /** A disk that is full while a running sandbox is saved for a pause or for copies: it runs on, the answer says why, and nothing is left. */
-import { readdirSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { freeBytes, withFree } from '../driver/full-disk.js';
-import { counting, countOf, machinesOf, pauseSandbox, resumeSandbox } from '../driver/pauses.js';
+import { counting, countOf, machinesOf, pauseSandbox, resumeSandbox, snapshotsOf } from '../driver/pauses.js';
 import { TestNode } from '../driver/test-node.js';
 import type { TestSandbox } from '../driver/test-sandbox.js';
 
@@ -17,8 +15,6 @@ beforeAll(async () => {
   node = await TestNode.start({ dataMiB: 1500, dataOn: 'ext4' });
 });
 afterAll(() => node?.close());
-
-const snapshots = () => readdirSync(join(node.dataFolder, 'snapshots'));
 
 it('from a disk that is full at once to one that lacks the last piece; with room again it works', async () => {
   const source = await node.create({ memoryMiB: 256, tokensFrom: 1 });
@@ -37,7 +33,7 @@ it('from a disk that is full at once to one that lacks the last piece; with room
       await withFree(node, room, async () => {
         await expect(save(), `${what} with ${room} MiB`).rejects.toThrow(/507.*(no-space|No space)/s);
         expect((await source.report()).state).toBe('running');
-        expect(snapshots()).toHaveLength(1);
+        expect(snapshotsOf(node)).toHaveLength(1);
       });
       await source.until('it counts on', async () => (await countOf(source)) > before);
       expect(await node.reports()).toHaveLength(1);
@@ -50,7 +46,7 @@ it('from a disk that is full at once to one that lacks the last piece; with room
     expect(await one.out('cat /root/d /dev/shm/m')).toBe('d\nm');
     await one.delete();
   }
-  expect(snapshots()).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([]);
 });
 
 it('while a paused one comes back: it is paused still, or runs', async () => {
