@@ -1,9 +1,8 @@
 // The story of README.md: best of N with forks, printed as a tree. Needs a running server (`make run`). Arguments: how
 // many copies of the best one each round, how many rounds.
-import { execFileSync } from 'node:child_process';
 import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { Sandlot } from '@sandlot/sdk';
+import { connect } from '../connect.mjs';
 
 const width = Number(process.argv[2] ?? 3);
 const rounds = Number(process.argv[3] ?? 3);
@@ -18,15 +17,6 @@ trip.connect("/tmp/tour.sock")
 trip.sendall((" ".join(sys.argv[1:]) + "\\n").encode())
 print(trip.makefile().readline().strip())
 `;
-
-/** URL and key: the environment's, else those of this checkout's server. */
-function connect() {
-  const { SANDLOT_URL: url, SANDLOT_API_KEY: apiKey } = process.env;
-  if (url && apiKey) return new Sandlot({ url, apiKey });
-  const sandlot = fileURLToPath(new URL('../../bin/sandlot', import.meta.url));
-  const config = JSON.parse(execFileSync(sandlot, ['config', '--output', 'json'], { encoding: 'utf8' }));
-  return new Sandlot({ url: config.url, apiKey: config.api_key });
-}
 
 /** The trip's length after a round of tries. */
 async function improve(sandbox, seed, count = tries) {

@@ -1,11 +1,11 @@
 // The story of README.md: a shop whose data an agent cannot see, although it is root. Needs a running server
 // (`make run`). Ends with 0 when every try was in vain and the answer came by HTTP. Argument: `mask` for a view of that
 // strength, from which root finds a way.
-import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { AgentSandbox, Sandlot } from '@sandlot/sdk';
+import { AgentSandbox } from '@sandlot/sdk';
+import { connect } from '../connect.mjs';
 
 const strength = process.argv[2] ?? 'sealed';
 /** The machine, seen from the view: a sealed one has a network of its own. */
@@ -31,15 +31,6 @@ const tries = [
   'pkill -f shop.py; echo 1 > /proc/sys/kernel/sysrq; echo b > /proc/sysrq-trigger',
 ];
 const askShop = `import urllib.request; print(urllib.request.urlopen('http://${machine}:8080/orders?customer=Ada', timeout=20).read().decode())`;
-
-/** URL and key: the environment's, else those of this checkout's server. */
-function connect() {
-  const { SANDLOT_URL: url, SANDLOT_API_KEY: apiKey } = process.env;
-  if (url && apiKey) return new Sandlot({ url, apiKey });
-  const sandlot = fileURLToPath(new URL('../../bin/sandlot', import.meta.url));
-  const config = JSON.parse(execFileSync(sandlot, ['config', '--output', 'json'], { encoding: 'utf8' }));
-  return new Sandlot({ url: config.url, apiKey: config.api_key });
-}
 
 function expect(condition, what) {
   if (!condition) throw new Error(`not as it should be: ${what}`);
