@@ -229,15 +229,7 @@ it('a rollback that its node refuses changes nothing; one that it never heard of
 
 it('while it is saved it cannot be deleted, and what is cut off is found out afterwards', async () => {
   const source = await world.create();
-  let reached: () => void = () => undefined;
-  const asked = new Promise<void>((resolve) => {
-    reached = resolve;
-  });
-  world.node.gate = async (kind) => {
-    if (kind !== 'checkpoint') return;
-    reached();
-    await new Promise(() => undefined);
-  };
+  const asked = world.node.hangAt('checkpoint');
   begin(source.id).catch(() => undefined);
   await asked;
   const [pending] = (await world.call<CheckpointList>('GET', `/sandbox/${source.id}/checkpoints`)).body

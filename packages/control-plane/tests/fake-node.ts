@@ -78,6 +78,17 @@ export class FakeNode {
 
   constructor(readonly socketPath: string) {}
 
+  /** Gives no answer to requests of a kind from now on; resolves when the first is here. */
+  hangAt(kind: Parameters<FakeNode['gate']>[0]): Promise<void> {
+    return new Promise((reached) => {
+      this.gate = async (asked) => {
+        if (asked !== kind) return;
+        reached();
+        await new Promise(() => undefined);
+      };
+    });
+  }
+
   async start(): Promise<void> {
     const server = createServer((request, response) => void this.#serve(request, response));
     server.on('connection', (socket) => {

@@ -116,15 +116,7 @@ it('only what runs, and is one’s own, is forked', async () => {
 
 it('copies of a fork that was cut off with the control plane end, and free their room', async () => {
   const source = await world.create();
-  let reached: () => void = () => undefined;
-  const asked = new Promise<void>((resolve) => {
-    reached = resolve;
-  });
-  world.node.gate = async (kind) => {
-    if (kind !== 'fork') return;
-    reached();
-    await new Promise(() => undefined);
-  };
+  const asked = world.node.hangAt('fork');
   fork(source.id, { count: 2 }).catch(() => undefined);
   await asked;
   await world.node.stop();

@@ -10,6 +10,14 @@ beforeEach(async () => {
 });
 afterEach(() => world.close());
 
+/** In place of the world of the other tests: its node has room for one sandbox of 2 GiB. */
+async function beginWithRoomForOne(): Promise<void> {
+  await world.close();
+  world = new World();
+  world.node.offer = { vcpus: 1, memoryMiB: 2048, diskGiB: 100 };
+  await world.open();
+}
+
 const pause = (id: string) => world.call<Sandbox>('POST', `/sandbox/${id}/pause`);
 const resume = (id: string) => world.call<Sandbox>('POST', `/sandbox/${id}/resume`);
 
@@ -27,10 +35,7 @@ it('pauses and resumes: the generation rises, tokens of before stay good at the 
 });
 
 it('frees cores and memory of a paused one, and waits with its return until there is room', async () => {
-  await world.close();
-  world = new World();
-  world.node.offer = { vcpus: 1, memoryMiB: 2048, diskGiB: 100 };
-  await world.open();
+  await beginWithRoomForOne();
   const first = await world.create({ memory_gb: 2 });
   await pause(first.id);
   const second = await world.create({ memory_gb: 2 });
@@ -202,10 +207,7 @@ it('a network policy that is changed while it is paused is in force before it go
 });
 
 it('who waited and has given up wakes nobody', async () => {
-  await world.close();
-  world = new World();
-  world.node.offer = { vcpus: 1, memoryMiB: 2048, diskGiB: 100 };
-  await world.open();
+  await beginWithRoomForOne();
   const first = await world.create({ memory_gb: 2 });
   await pause(first.id);
   const second = await world.create({ memory_gb: 2 });

@@ -46,7 +46,8 @@ export async function findCheckpoints(
   ids: readonly string[],
 ): Promise<Map<string, CheckpointRecord>> {
   const rows = await db.selectFrom('checkpoints').select('record').where('id', 'in', ids).execute();
-  return new Map(rows.map((row) => [parse(row.record).id, parse(row.record)]));
+  const found = rows.map((row) => parse(row.record));
+  return new Map(found.map((record) => [record.id, record]));
 }
 
 /** Those of a sandbox, oldest first. */
