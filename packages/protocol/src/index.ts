@@ -8,6 +8,7 @@ export * from './errors.js';
 export * from './gateway.js';
 export * from './gen/command_session_pb.js';
 export * from './guest-api.js';
+export * from './idle-connections.js';
 export * from './image.js';
 export * from './image-errors.js';
 export * from './image-reference.js';

@@ -9,7 +9,7 @@ const callTimeoutMs = 120_000;
 
 /** One user of the API. */
 export class LoadClient {
-  #agent = new http.Agent({ keepAlive: true, maxSockets: 512, maxFreeSockets: 512 });
+  #agent = new http.Agent({ keepAlive: true, maxSockets: 512, maxFreeSockets: 512, timeout: 15_000 });
   #open = new Set();
 
   constructor(url, key) {

@@ -3,6 +3,7 @@
  * directions, held back only by the slower side. The node checks the token. Called by `front-server.ts`.
  */
 import { Agent, type ClientRequest, type IncomingMessage, request, type ServerResponse } from 'node:http';
+import { clientKeepsIdleMs } from '@sandlot/protocol';
 import type { Logger } from 'pino';
 import { requestIdHeader, requestIdOf } from '../request-id.js';
 import { endToEndHeaders } from './hop-headers.js';
@@ -25,13 +26,17 @@ const unrepeatable: ReadonlySet<string> = new Set(['Start', 'StreamInput']);
 
 /** Forwards to one unix socket. */
 export class Forwarder {
-  readonly #agent = new Agent({ keepAlive: true, maxFreeSockets });
+  readonly #agent: Agent;
 
   constructor(
     private readonly socketPath: string,
     private readonly log: Logger,
     private readonly count: CountOutcome,
-  ) {}
+    keepIdleMs = clientKeepsIdleMs,
+  ) {
+    // Closes idle connections only: one that carries a request is its own business.
+    this.#agent = new Agent({ keepAlive: true, maxFreeSockets, timeout: keepIdleMs });
+  }
 
   /** Passes one request on and its answer back. */
   forward(incoming: IncomingMessage, outgoing: ServerResponse): void {

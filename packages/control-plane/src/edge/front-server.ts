@@ -6,6 +6,7 @@ import { chmodSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import { serverKeepsIdleMs } from '@sandlot/protocol';
 import type { Certificate } from './certificate.js';
 import { hasBody } from './http2-messages.js';
 import { SecureListener } from './secure-listener.js';
@@ -20,8 +21,6 @@ export interface FrontTargets {
 const headersTimeoutMs = 60_000;
 /** A client has this long to send the body of an API request. Uploads have no such limit. */
 const defaultBodyTimeoutMs = 60_000;
-/** Longer than clients and proxies keep idle connections, so that we are not the side that closes them. */
-const keepAliveTimeoutMs = 75_000;
 
 /** Paths whose bodies are streams of any length. */
 const streamedPaths = ['/gw/', '/api/v1/images/local:import'];
@@ -43,7 +42,8 @@ export class FrontServer {
       else targets.api(incoming, outgoing);
     };
     this.#secure =
-      certificate && new SecureListener(listener, certificate, { headersTimeoutMs, keepAliveTimeoutMs });
+      certificate &&
+      new SecureListener(listener, certificate, { headersTimeoutMs, keepAliveTimeoutMs: serverKeepsIdleMs });
     this.#public = this.#secure?.server ?? createListener(listener);
     this.#admin = createListener(listener);
     this.#admin.on('connection', (socket) => this.#adminSockets.add(socket));
@@ -101,7 +101,7 @@ export class FrontServer {
 
 /** A server with our limits that does not listen yet. */
 function createListener(listener: RequestListener): Server {
-  const server = createServer({ keepAliveTimeout: keepAliveTimeoutMs, requestTimeout: 0 }, listener);
+  const server = createServer({ keepAliveTimeout: serverKeepsIdleMs, requestTimeout: 0 }, listener);
   server.headersTimeout = headersTimeoutMs;
   server.timeout = 0;
   return server;

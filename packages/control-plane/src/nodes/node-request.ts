@@ -4,6 +4,7 @@
  */
 import { Agent, type IncomingMessage, request } from 'node:http';
 import type { Readable } from 'node:stream';
+import { clientKeepsIdleMs } from '@sandlot/protocol';
 import { requestIdHeader } from '../request-id.js';
 import { NodeRefusedError, NodeUnreachableError } from './node-error.js';
 
@@ -32,7 +33,7 @@ const maxFreeSockets = 64;
 export class NodeTransport {
   constructor(
     readonly socketPath: string,
-    private readonly agent = new Agent({ keepAlive: true, maxFreeSockets }),
+    private readonly agent = new Agent({ keepAlive: true, maxFreeSockets, timeout: clientKeepsIdleMs }),
     private readonly requestId?: string,
   ) {}
 

@@ -3,6 +3,7 @@
  * of the node's API (protocol's `node-api.ts`).
  */
 import http, { type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { serverKeepsIdleMs } from '@sandlot/protocol';
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { failureOf } from './failures.js';
@@ -19,12 +20,15 @@ const bodyLimitBytes = 16 * 1024 * 1024;
 /** A server that does not listen yet. */
 export function createNodeServer(parts: ServerParts): Server {
   let handleApi: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
-  const server = http.createServer({ requestTimeout: 0, keepAliveTimeout: 60_000 }, (request, response) => {
-    if (parts.gateway.owns(request.url ?? '')) {
-      response.once('close', () => logGateway(parts.log, request, response));
-      void parts.gateway.handle(request, response);
-    } else handleApi?.(request, response);
-  });
+  const server = http.createServer(
+    { requestTimeout: 0, keepAliveTimeout: serverKeepsIdleMs },
+    (request, response) => {
+      if (parts.gateway.owns(request.url ?? '')) {
+        response.once('close', () => logGateway(parts.log, request, response));
+        void parts.gateway.handle(request, response);
+      } else handleApi?.(request, response);
+    },
+  );
   // A stream of an exec may live for a day.
   server.timeout = 0;
   const app: FastifyInstance = Fastify({

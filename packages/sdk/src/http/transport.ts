@@ -5,6 +5,7 @@
  */
 import http from 'node:http';
 import https from 'node:https';
+import { clientKeepsIdleMs } from '@sandlot/protocol/idle-connections';
 import { AbortedError, ConnectionError, DeadlineError } from '../errors.js';
 import { codeOf, connectionText } from './connection-codes.js';
 import { dropIdleOnLoss } from './idle-connections.js';
@@ -37,11 +38,13 @@ export interface Transport {
   close(): void;
 }
 
+const keptConnections = { keepAlive: true, maxFreeSockets: 32, timeout: clientKeepsIdleMs };
+
 /** Node's HTTP client. `socketPath` sends everything to a unix socket, whatever the URL's host. */
 export class NodeTransport implements Transport {
   // Many sandboxes stream at once: no limit on open connections, a small store of idle ones.
-  readonly #plain = dropIdleOnLoss(new http.Agent({ keepAlive: true, maxFreeSockets: 32 }));
-  readonly #tls = dropIdleOnLoss(new https.Agent({ keepAlive: true, maxFreeSockets: 32 }));
+  readonly #plain = dropIdleOnLoss(new http.Agent({ ...keptConnections }));
+  readonly #tls = dropIdleOnLoss(new https.Agent({ ...keptConnections }));
 
   constructor(readonly socketPath?: string) {}
 
