@@ -21,7 +21,6 @@ const testMs = 400_000;
 
 let server: TestServer;
 let world: OutsideWorld;
-let team: string;
 
 /** What `prime sandbox get -o json` shows. */
 interface Details {
@@ -38,9 +37,6 @@ beforeAll(async () => {
     },
   });
   await server.mustRun(['image', 'import', pythonArchive, image], { timeoutMs: 300_000 });
-  await server.mustRun(['team', 'create', 'lab']);
-  const teams = await server.json<{ name: string; teamId: string }[]>(['team', 'ls']);
-  team = teams.find(({ name }) => name === 'lab')?.teamId ?? '';
 }, 600_000);
 afterAll(async () => {
   // First: its uplink would be found in the server's namespace.
@@ -56,6 +52,8 @@ describe.each([
   const tests = new FeatureTests(`prime-${version}`);
   const newest = version === '0.18.0';
   const user = `user-${version.replaceAll('.', '-')}`;
+  const lab = `lab-${version}`;
+  let team: string;
   let shell: ClientShell;
   let key: string;
   let id: string;
@@ -94,7 +92,11 @@ describe.each([
   beforeAll(async () => {
     const bin = await venv(`prime-${version}`, packages);
     await server.mustRun(['user', 'create', user]);
-    await server.mustRun(['team', 'add', 'lab', user]);
+    // A team of its own: its members see its ended sandboxes too.
+    await server.mustRun(['team', 'create', lab]);
+    await server.mustRun(['team', 'add', lab, user]);
+    const teams = await server.json<{ name: string; teamId: string }[]>(['team', 'ls']);
+    team = teams.find(({ name }) => name === lab)?.teamId ?? '';
     key = (await server.json<{ key: string }>(['key', 'create', '--user', user])).key;
     shell = new ClientShell(server, bin, key, `home-${version}`);
   }, 1_200_000);
@@ -126,7 +128,7 @@ describe.each([
   });
 
   works('teams list, teams members', async () => {
-    expect(await prime('teams', 'list')).toContain('lab');
+    expect(await prime('teams', 'list')).toContain(lab);
     const { teams } = await json<{ teams: { teamId: string; role: string }[] }>('teams', 'list');
     expect(teams).toContainEqual(expect.objectContaining({ teamId: team, role: 'member' }));
     expect(await prime('teams', 'members', '--team-id', team)).toContain(user);
