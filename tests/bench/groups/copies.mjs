@@ -23,11 +23,15 @@ import {
 } from '../product/copies.mjs';
 
 const rounds = 5;
+/** A few tens of milliseconds are moved most by whatever else the host does. */
+const pauseRounds = 10;
 const copies = 16;
 /** How many bare starts go side by side, as in group burst. */
 const abreast = 4;
 /** A guest that has just started writes for a while. */
 const settleMs = 2_000;
+/** Before each turn: what the one before has left to do, files to remove and machines to free, is not to be in it. */
+const calm = () => sleep(500);
 const saves = 200;
 
 export async function measure({ server, image, accelerator, onFigure }) {
@@ -56,8 +60,10 @@ async function measurePause(pair, mib, onFigure) {
   const { plain, product } = await openBoth(pair, mib);
   const log = watchSaves(server);
   const seen = { bare: [], product: [] };
-  for (let round = 0; round < rounds; round++) {
+  for (let round = 0; round < pauseRounds; round++) {
+    await calm();
     seen.bare.push(await measureStill(plain));
+    await calm();
     const { ids } = await timeFork(server, product.id, 1);
     seen.product.push(await log.nextSave(product.id));
     await server.remove(ids[0]);
@@ -109,12 +115,14 @@ async function measureResumes(pair, onFigure) {
   let { plain } = both;
   let before;
   for (let round = 0; round < rounds; round++) {
+    await calm();
     const { source, from, firstExecMs } = await measureResume(bare, plain);
     plain = source;
     seen.bare.push(firstExecMs);
     // The machine has its memory mapped until it is saved again.
     if (before) removeSaved(before);
     before = from;
+    await calm();
     seen.product.push(await timeResume(server, both.product));
   }
   await server.remove(both.product.id);
@@ -133,8 +141,10 @@ async function measureRollbacks(pair, onFigure) {
   try {
     const { checkpoint } = await timeCheckpoint(server, product.id, true);
     for (let round = 0; round < rounds; round++) {
+      await calm();
       seen.bare.push(await measureCopy(bare, from, line));
       await server.exec(product.gateway, 'dd if=/dev/zero of=/root/changed bs=1M count=100 conv=fsync');
+      await calm();
       seen.product.push(await timeRollback(server, product, checkpoint, line));
     }
   } finally {
