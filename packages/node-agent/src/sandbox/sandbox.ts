@@ -327,7 +327,7 @@ export class Sandbox implements Chain {
     // Of a reboot that was under way the machine may be the old one, or a new one that is not ready.
     if (!isAlive && !this.record.rebooting) return this.#finish(causeOfMachineEnd(found));
     if (isAlive) this.#machineUndo.push('machine', () => found.end());
-    this.#machineUndo.push('cpu group', () => this.parts.cpuGroups.remove(this.id));
+    this.#machineUndo.push('cpu limit', () => this.parts.cpuLimits.remove(this.id));
     if (!network) {
       return this.#finish({
         reason: 'MACHINE_ENDED',
