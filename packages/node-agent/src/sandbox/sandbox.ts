@@ -18,6 +18,7 @@ import type { SandboxNetwork } from '../network/network.js';
 import type { Chain } from '../snapshots/chain-merger.js';
 import { Activity } from './activity.js';
 import { type AdoptionHost, findPaused, findRunning, undoInterruptedStart } from './adoption.js';
+import { checkpointPaused } from './checkpoint-paused.js';
 import { SandboxConflictError } from './conflict.js';
 import { pointOf, recordOfCopy } from './copies.js';
 import {
@@ -131,6 +132,11 @@ export class Sandbox implements Chain {
     return ['pausing', 'paused', 'resuming'].includes(this.record.report.state);
   }
 
+  /** Snapshot with its memory, while it is paused. */
+  get pausedMemory(): string | undefined {
+    return this.record.report.state === 'paused' ? this.record.memory : undefined;
+  }
+
   /** Shell that the image has: `/bin/bash`, `/bin/sh` or "". */
   get shell(): string {
     return this.record.shell ?? '/bin/sh';
@@ -162,13 +168,27 @@ export class Sandbox implements Chain {
   }
 
   /**
-   * Saves it for a checkpoint, and goes on.
-   * @throws SandboxConflictError when it does not run; VmmError when it could not be saved
+   * Saves it for a checkpoint, and goes on; one that is paused stays so.
+   * @throws SandboxConflictError when it neither runs nor is paused; VmmError when it could not be saved
    */
-  saveForCheckpoint(order: CheckpointOrder): Promise<SavedCheckpoint> {
+  async saveForCheckpoint(order: CheckpointOrder): Promise<SavedCheckpoint> {
+    await this.parts.merger.room(this, this.#abort.signal);
+    while (this.#pausing || this.#pauses.isSaving || this.#pauses.isHeld) await this.#starting;
+    if (this.record.report.state === 'paused') return this.#checkpointPaused(order);
     return this.#saveGoingOn(async (started, signal) =>
       structuredClone(await makeCheckpoint(started, this.#owner(), this.parts, order, signal)),
     );
+  }
+
+  async #checkpointPaused(order: CheckpointOrder): Promise<SavedCheckpoint> {
+    let saved: SavedCheckpoint | undefined;
+    const saving = this.#pauses.hold(async () => {
+      saved = structuredClone(await checkpointPaused(this.#owner(), this.parts, order));
+    });
+    this.#letEndWaitFor(saving);
+    if (!(await saving) || !saved) throw new SandboxConflictError(`${this.id} is being ended`);
+    this.parts.merger.look();
+    return saved;
   }
 
   /** One save after the other; an end waits for it. */

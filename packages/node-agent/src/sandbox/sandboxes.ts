@@ -201,8 +201,8 @@ export class Sandboxes {
   }
 
   /**
-   * Makes a checkpoint of a running sandbox, which goes on. Resolves when it is saved; it is not durable yet.
-   * @throws SandboxConflictError when it does not run; VmmError when it could not be saved
+   * Makes a checkpoint of a running sandbox, which goes on, or of a paused one, which stays so. Resolves when it is saved; it is not durable yet.
+   * @throws SandboxConflictError when it is neither; VmmError when it could not be saved
    */
   async checkpoint(
     sandboxId: string,
