@@ -41,6 +41,15 @@ export const figures = {
   'churn-200-descriptors': ['', 'most', 0],
   // A heap that breathes is no leak; what a cycle leaves for good is.
   'churn-200-memory-slope': ['KiB/cycle', 'most', 16],
+  // Copies of a running machine (group copies); bare is a save and restore by plain QMP.
+  'fork-source-pause': ['ms', 'ratio', 1.5],
+  'fork-source-pause-300mib': ['ms', 'ratio', 1.3],
+  'fork-16-first-exec': ['ms', 'ratio', 1.3],
+  'fork-child-private-memory': ['MiB', 'ratio', 1.2],
+  'resume-first-exec': ['ms', 'ratio', 1.5],
+  'rollback-100mib-first-exec': ['ms', 'ratio', 1.5],
+  // Bare is the 6th to 15th.
+  'checkpoint-200th': ['ms', 'ratio', 1.3],
   // A real Linux machine (group linux); bare is a plain VM of the same image.
   'linux-boot': ['ms', 'ratio', 1.2],
   'linux-docker-ready': ['ms', 'ratio', 1.2],

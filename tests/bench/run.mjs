@@ -5,7 +5,7 @@ import { figures, formatFigure } from './figures.mjs';
 import { openServer } from './product/server.mjs';
 
 /** In this order: the short ones first. */
-const groups = ['start', 'exec', 'burst', 'transfer', 'image', 'files', 'memory', 'churn'];
+const groups = ['start', 'exec', 'burst', 'transfer', 'image', 'files', 'memory', 'churn', 'copies'];
 /** Run only when named. */
 const explicitGroups = ['linux'];
 

@@ -5,7 +5,7 @@ import type { NodeInfo } from '@sandlot/protocol';
 import type { DriverInfo } from '@sandlot/vmm';
 import type { Networks } from './network/network.js';
 import type { NodeAgentOptions } from './options.js';
-import type { CpuGroups } from './sandbox/cpu-groups.js';
+import type { CpuLimits } from './sandbox/cpu-limits.js';
 import type { RecordFolder } from './sandbox/record.js';
 import type { Sandboxes } from './sandbox/sandboxes.js';
 import type { SnapshotStore } from './snapshots/snapshot-store.js';
@@ -18,7 +18,7 @@ interface Parts {
   options: NodeAgentOptions;
   info: DriverInfo;
   networks: Networks;
-  cpuGroups: CpuGroups;
+  cpuLimits: CpuLimits;
   sandboxes: Sandboxes;
   records: RecordFolder;
   snapshots: SnapshotStore;
@@ -49,7 +49,7 @@ export async function describeNode({
   options,
   info,
   networks,
-  cpuGroups,
+  cpuLimits,
   sandboxes,
   records,
   snapshots,
@@ -62,7 +62,7 @@ export async function describeNode({
   if (info.accelerator === 'tcg') {
     warnings.push('Machines are emulated in software: they compute about 18 times slower than with KVM.');
   }
-  if (!cpuGroups.available)
+  if (!cpuLimits.available)
     warnings.push('A fraction of a CPU cannot be enforced: no usable cgroup on this host.');
   return {
     nodeId: `node-${options.instanceId}`,

@@ -233,10 +233,10 @@ export class FakeHost {
       release: async (holder: string) => void holders.delete(holder),
       holders: async () => [...holders],
     };
-    const cpuGroups = {
+    const cpuLimits = {
       reap: async () => undefined,
       remove: async () => undefined,
-      place: async () => undefined,
+      apply: async () => undefined,
     };
     const templates = { get: async () => this.#template };
     const inner = openUserNetworks({ because: 'fake-machines' });
@@ -252,7 +252,7 @@ export class FakeHost {
     const checksums = new Checksums();
     const chains = () => this.sandboxes.list();
     const merger = new ChainMerger({ driver, snapshots, checksums, log: this.#log, chains });
-    const parts = { driver, images, networks, templates, snapshots, records, cpuGroups, merger, checksums };
+    const parts = { driver, images, networks, templates, snapshots, records, cpuLimits, merger, checksums };
     return { ...parts, restores: new Semaphore(4) } as unknown as StartParts;
   }
 

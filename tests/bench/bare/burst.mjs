@@ -3,19 +3,24 @@
 import { pathToFileURL } from 'node:url';
 import { connectLines, endMachine, mountAndExec, readArguments, restore, withBare } from './machine.mjs';
 
+/** Calls `start` so often, `abreast` of them at a time. */
+export async function startAbreast(count, abreast, start) {
+  let next = 0;
+  const strand = async () => {
+    while (next++ < count) await start();
+  };
+  await Promise.all(Array.from({ length: abreast }, strand));
+}
+
 /** Runs the burst, `abreast` starts at a time; the machines stay until all are done, as in the product. */
 export async function measureBurst(bare, count, abreast, line = 'echo hello') {
   const begin = performance.now();
   const machines = [];
-  let next = 0;
-  const strand = async () => {
-    while (next++ < count) {
-      const machine = await restore(bare);
-      machines.push(machine);
-      await mountAndExec(await connectLines(machine), line);
-    }
-  };
-  await Promise.all(Array.from({ length: abreast }, strand));
+  await startAbreast(count, abreast, async () => {
+    const machine = await restore(bare);
+    machines.push(machine);
+    await mountAndExec(await connectLines(machine), line);
+  });
   const totalMs = performance.now() - begin;
   await Promise.all(machines.map(endMachine));
   return { totalMs };

@@ -98,27 +98,27 @@ export function quantile(sample, part) {
 }
 
 /** QEMU's arguments: the product's devices in the product's order. */
-function buildArguments(bare, files, incoming) {
-  const { host, template } = bare;
+function buildArguments(bare, files, from) {
+  const { host } = bare;
   const acceleration =
     host.accelerator === 'kvm'
       ? ['-accel', 'kvm', '-cpu', 'host']
       : ['-accel', 'tcg', '-cpu', 'max,erms=off,fsrm=off,fzrm=off,fsrs=off'];
-  const memory = incoming ? 'share=off,readonly=on,rom=off' : 'share=on';
+  const memory = from ? 'share=off,readonly=on,rom=off' : 'share=on';
   const clock =
     host.accelerator === 'kvm' ? '' : ` tsc_early_khz=${host.tscKhz} tsc=reliable mitigations=off`;
   const kernel = path.join(guest, existsSync(path.join(guest, 'vmlinux')) ? 'vmlinux' : 'vmlinuz');
-  const disk = incoming
-    ? `driver=qcow2,node-name=disk,file.driver=file,file.filename=${files.overlay}`
+  const disk = from
+    ? `driver=qcow2,node-name=disk,cache.no-flush=on,file.driver=file,file.filename=${files.overlay}`
     : 'driver=null-co,node-name=disk,size=1048576,read-zeroes=on';
   return [
     ...['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
     ...['-machine', 'microvm,memory-backend=ram0', ...acceleration, '-smp', '1', '-m', `${host.memoryMiB}M`],
     ...[
       '-object',
-      `memory-backend-file,id=ram0,size=${host.memoryMiB}M,mem-path=${template.memory},${memory}`,
+      `memory-backend-file,id=ram0,size=${host.memoryMiB}M,mem-path=${(from ?? bare.template).memory},${memory}`,
     ],
-    ...(incoming
+    ...(from
       ? ['-incoming', 'defer', '-global', 'migration.send-configuration=off', '-serial', 'null']
       : [
           '-kernel',
@@ -128,7 +128,7 @@ function buildArguments(bare, files, incoming) {
           '-append',
           `console=ttyS0 quiet panic=-1 reboot=t${clock}`,
         ]),
-    ...(incoming ? [] : ['-serial', `file:${files.serial}`]),
+    ...(from ? [] : ['-serial', `file:${files.serial}`]),
     ...['-device', 'virtio-serial-device'],
     ...[
       '-chardev',
@@ -158,38 +158,35 @@ function buildArguments(bare, files, incoming) {
   ];
 }
 
-function startQemu(bare, name, incoming) {
+/** `from` as of `restore`; without it a machine boots. */
+function startQemu(bare, name, from) {
   const file = (kind) => path.join(bare.folder, `${name}.${kind}`);
   const files = Object.fromEntries(
     ['ctl', 'data', 'qmp', 'overlay', 'serial', 'log'].map((kind) => [kind, file(kind)]),
   );
-  if (incoming) {
-    execFileSync('qemu-img', [
-      'create',
-      '-q',
-      '-f',
-      'qcow2',
-      '-b',
-      bare.rootfs,
-      '-F',
-      'raw',
-      files.overlay,
-      String(diskBytes),
-    ]);
-  }
+  if (from?.overlay) files.overlay = from.overlay;
+  else if (from) createOverlay(files.overlay, from.below, from.format);
   const log = openSync(files.log, 'w');
-  const child = spawn('qemu-system-x86_64', buildArguments(bare, files, incoming), {
+  const child = spawn('qemu-system-x86_64', buildArguments(bare, files, from), {
     stdio: ['ignore', log, log],
   });
   closeSync(log);
-  const machine = { bare, name, files, child, sockets: [] };
+  const machine = {
+    bare,
+    name,
+    files,
+    from,
+    child,
+    sockets: [],
+    disk: { node: 'disk', path: files.overlay },
+  };
   machine.ended = new Promise((resolve) => child.once('exit', resolve));
   bare.machines.add(machine);
   return machine;
 }
 
 async function buildTemplate(bare) {
-  const machine = startQemu(bare, 'template', false);
+  const machine = startQemu(bare, 'template', undefined);
   machine.qmp = await Qmp.open(machine.files.qmp);
   const deadline = performance.now() + 120_000;
   const serial = () => (existsSync(machine.files.serial) ? readFileSync(machine.files.serial, 'latin1') : '');
@@ -205,17 +202,28 @@ async function buildTemplate(bare) {
   await endMachine(machine);
 }
 
-/** A new machine from the template, running; nothing was asked of its agent yet. */
-export async function restore(bare) {
-  const machine = startQemu(bare, `m${bare.count++}`, true);
+/** An empty disk above another, which is not looked at: a machine may be writing to it. */
+export function createOverlay(file, below, format) {
+  const above = ['-u', '-b', below, '-F', format];
+  execFileSync('qemu-img', ['create', '-q', '-f', 'qcow2', ...above, file, String(diskBytes)]);
+}
+
+/**
+ * A new machine, running; nothing was asked of its agent yet. `from`: the files `memory` and `state` that it goes on from, and either the
+ * `overlay` that it had or what its new one stands above, `below` of a `format`. Without it, the template.
+ */
+export async function restore(bare, from) {
+  const { memory, state } = from ?? bare.template;
+  const source = from ?? { memory, below: bare.rootfs, format: 'raw' };
+  const machine = startQemu(bare, `m${bare.count++}`, source);
   machine.qmp = await Qmp.open(machine.files.qmp);
   await machine.qmp.run('migrate-set-capabilities', {
     capabilities: [{ capability: 'x-ignore-shared', state: true }],
   });
-  await machine.qmp.run('migrate-incoming', { uri: `file:${bare.template.state}` });
+  await machine.qmp.run('migrate-incoming', { uri: `file:${state}` });
   while ((await machine.qmp.run('query-status')).status === 'inmigrate') await sleep(1);
   // The template's placeholder was 1 MiB: without this the guest keeps that size.
-  await machine.qmp.run('block_resize', { 'node-name': 'disk', size: diskBytes });
+  if (!from) await machine.qmp.run('block_resize', { 'node-name': 'disk', size: diskBytes });
   await machine.qmp.run('cont');
   return machine;
 }
@@ -265,18 +273,30 @@ export const isExit = (line) => line.startsWith('EXIT ');
 export async function mountAndExec(ask, line) {
   const mounted = await ask('MOUNT');
   if (mounted[0] !== 'MOUNT ok') throw new Error(`bare mount failed: ${mounted[0]}`);
+  await exec(ask, line);
+}
+
+/** Runs a shell line in a root that is mounted; throws when it does not exit with 0. */
+export async function exec(ask, line) {
   const output = await ask(`EXEC ${line}`, isExit);
   if (output.at(-1) !== 'EXIT 0') throw new Error(`bare exec failed: ${output.join(' | ')}`);
 }
 
 /** Ends a machine at once and removes its disk. */
 export async function endMachine(machine) {
+  await endKeepingDisk(machine);
+  rmSync(machine.files.overlay, { force: true });
+}
+
+/** Ends a machine at once; another can go on with its disk. */
+export async function endKeepingDisk(machine) {
   for (const socket of machine.sockets) socket.destroy();
   machine.child.kill('SIGKILL');
   await machine.ended;
   machine.qmp?.close();
   machine.bare.machines.delete(machine);
-  for (const file of Object.values(machine.files)) rmSync(file, { force: true });
+  const { overlay, ...others } = machine.files;
+  for (const file of Object.values(others)) rmSync(file, { force: true });
 }
 
 /** Builds the agent and packs it with the product's boot modules; kept by content. */

@@ -94,7 +94,7 @@ export class Sandboxes {
       if (!isLive(holder) && !this.checkpoints.isHolder(holder)) await this.parts.images.release(holder);
     }
     await this.parts.snapshots.reap();
-    await this.parts.cpuGroups.reap(isLive);
+    await this.parts.cpuLimits.reap(isLive);
     await this.parts.networks.reap();
   }
 
