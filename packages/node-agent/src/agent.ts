@@ -95,7 +95,7 @@ export async function startNodeAgent(
     images,
     snapshots,
     gateway: new Gateway(sandboxes, verifier, log),
-    metrics: new NodeMetrics(sandboxes),
+    metrics: new NodeMetrics(sandboxes, merger),
     describe,
     shutdown: onShutdownRequest,
     log,
