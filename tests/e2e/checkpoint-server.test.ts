@@ -80,6 +80,10 @@ it('memory checkpoint, rollback, a new sandbox from it, a restart of everything 
   await server.mustRun(['checkpoint', 'rm', made.id, next.id]);
   expect(await server.json<Checkpoint[]>(['checkpoint', 'ls'])).toEqual([]);
   await server.mustRun(['pause', child]);
+  const asleep = await server.json<Checkpoint>(['checkpoint', 'create', child, '--with-memory']);
+  expect(asleep).toMatchObject({ state: 'DURABLE', consistency: 'crash', with_memory: true });
+  expect((await server.json<Sandbox>(['get', child])).status).toBe('PAUSED');
+  await server.mustRun(['checkpoint', 'rm', asleep.id]);
   expect(await out(child, 'cat /dev/shm/s')).toBe('one');
   await server.mustRun(['rm', '--label', 'story']);
   expect(snapshots()).toEqual([]);

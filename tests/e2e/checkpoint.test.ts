@@ -114,6 +114,76 @@ it('rollback: memory and disk as they were, the old machine gone; again, and to 
   expect(snapshotsOf(node)).toEqual([]);
 });
 
+it('a paused sandbox: memory or disk of the pause, without a machine; copies go on from there, and so does it', async () => {
+  const source = await node.create({ tokensFrom });
+  await source.out('echo one > /root/s; echo one > /dev/shm/s; sync');
+  await source.out(counting);
+  await pauseSandbox(node, source);
+  const [snapshot] = snapshotsOf(node);
+  const whole = await makeCheckpoint(node, source, true);
+  const disk = await makeCheckpoint(node, source, false);
+  expect(machinesOf(node)).toEqual([]);
+  expect(snapshotsOf(node)).toEqual([snapshot]);
+  expect((await source.report()).state).toBe('paused');
+  expect(disk).toMatchObject({ consistency: 'crash', note: expect.stringMatching(/was paused/) });
+  const child = await createFrom(node, whole.id, true);
+  const count = await countOf(child);
+  await child.until('it counts on', async () => (await countOf(child)) > count);
+  await child.out('echo child > /root/s; echo child > /dev/shm/s');
+  const booted = await createFrom(node, disk.id, false);
+  expect(await booted.out('cat /root/s; ls /dev/shm')).toBe('one');
+  await Promise.all([child.delete(), booted.delete()]);
+  await resumeSandbox(node, source);
+  expect(await source.out('cat /root/s /dev/shm/s')).toBe('one\none');
+  await source.out('echo two > /root/s; echo two > /dev/shm/s; sync');
+  await removeCheckpoint(node, disk.id);
+  // The next pause, and a save of the next machine, are above it.
+  await pauseSandbox(node, source);
+  const later = await makeCheckpoint(node, source, true);
+  await resumeSandbox(node, source);
+  await source.out('echo three > /root/s; echo three > /dev/shm/s');
+  const running = await makeCheckpoint(node, source, true);
+  for (const [id, word] of [
+    [whole.id, 'one'],
+    [later.id, 'two'],
+    [running.id, 'three'],
+  ] as const) {
+    await rollBack(node, source, id, true);
+    expect(await source.out('cat /root/s /dev/shm/s')).toBe(`${word}\n${word}`);
+  }
+  await source.delete();
+  for (const { id } of [whole, later, running]) await removeCheckpoint(node, id);
+  expect(snapshotsOf(node)).toEqual([]);
+});
+
+it('kill -9 of the node agent while a paused sandbox is saved: it is paused, goes on as it was, and what is there can be restored', async () => {
+  const random = new SeededRandom(12);
+  const sandbox = await node.create({ tokensFrom });
+  for (let round = 0; round < 5; round++) {
+    await sandbox.out(`echo ${round} > /root/s; echo ${round} > /dev/shm/s; sync`);
+    await pauseSandbox(node, sandbox);
+    const work = saveCheckpoint(node, sandbox, true).catch(() => undefined);
+    await pause(random.between(0, 60));
+    await node.killAgent();
+    await work;
+    await node.startAgent();
+    expect((await sandbox.report()).state).toBe('paused');
+    await resumeSandbox(node, sandbox);
+    expect(await sandbox.out('cat /root/s /dev/shm/s')).toBe(`${round}\n${round}`);
+    await sandbox.out('echo more > /root/s; sync');
+    const { checkpoints } = await node.ask<{ checkpoints: NodeCheckpoint[] }>('GET', '/v1/checkpoints');
+    for (const { id } of checkpoints) {
+      await node.ask('POST', `/v1/checkpoints/${id}/settle`);
+      const child = await createFrom(node, id, true);
+      expect(await child.out('cat /root/s /dev/shm/s')).toBe(`${round}\n${round}`);
+      await child.delete();
+      await removeCheckpoint(node, id);
+    }
+  }
+  await sandbox.delete();
+  expect(snapshotsOf(node)).toEqual([]);
+});
+
 it('what is damaged is not restored, and says so; a disk without memory has none', async () => {
   const source = await node.create({ tokensFrom });
   await source.out('echo one > /root/s');

@@ -1,8 +1,9 @@
 /**
- * What forks, pauses and a restart of the host do to connections and policies: those of a copy die inside of it, also where a
+ * What forks, pauses, rollbacks and a restart of the host do to connections and policies: those of a copy die inside of it, also where a
  * program only reads; those of the source, and those within the machine, go on; names stay admitted, and nothing else is.
  */
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { createFrom, makeCheckpoint, removeCheckpoint, rollBack } from '../driver/checkpoints.js';
 import { OutsideWorld, outside } from '../driver/outside-world.js';
 import { pauseSandbox, rebootHost, resumeSandbox } from '../driver/pauses.js';
 import { TestNode } from '../driver/test-node.js';
@@ -124,6 +125,42 @@ it('a pause keeps connections, names and policy', async () => {
   expect(await reach(sandbox, outside.address)).toBe('reached');
   expect(await reach(sandbox, '203.0.113.254', 80)).toBe('refused');
   await sandbox.delete();
+});
+
+it('after a rollback connections of before end, those within go on, names and policy are in force', async () => {
+  const sandbox = await hold();
+  const { id } = await makeCheckpoint(node, sandbox, true);
+  for (const memory of [true, true, false]) {
+    await rollBack(node, sandbox, id, memory);
+    const { state, message } = await sandbox.untilState('running', 'failed');
+    expect(state, message).toBe('running');
+    expect(await reach(sandbox, outside.address)).toBe('reached');
+    expect(await reach(sandbox, outside.name)).toBe('reached');
+    expect(await reach(sandbox, '203.0.113.254', 80)).toBe('refused');
+    if (!memory) continue;
+    await untilSaid(sandbox, 'plain', 'ConnectionAbortedError');
+    await untilSaid(sandbox, 'mapped', 'ConnectionAbortedError');
+    await sandbox.out('touch /dev/shm/go');
+    await untilSaid(sandbox, 'near', "b'near'");
+    expect(await said(sandbox, 'talk')).toMatch(/Error$/);
+  }
+  // A policy that was changed since is that of the sandbox, not of the checkpoint.
+  await node.ask('PUT', `/v1/sandboxes/${sandbox.id}/egress-policy`, {
+    generation: 2,
+    allowlist: [],
+    denylist: null,
+  });
+  await rollBack(node, sandbox, id, true);
+  expect((await sandbox.untilState('running', 'failed')).state).toBe('running');
+  expect(await reach(sandbox, outside.address)).toBe('refused');
+  // In another sandbox a name has to be resolved again, and its connections end as well.
+  const child = await createFrom(node, id, true, { egress, tokensFrom: 1 });
+  await untilSaid(child, 'plain', 'ConnectionAbortedError');
+  expect(await reach(child, outside.name)).toBe('reached');
+  expect(await reach(child, '203.0.113.254', 80)).toBe('refused');
+  await child.delete();
+  await sandbox.delete();
+  await removeCheckpoint(node, id);
 });
 
 it('a restart of the host keeps what is paused, and ends what runs; connections of before end, the policy holds', async () => {

@@ -24,7 +24,7 @@ afterAll(() => server?.close(), 180_000);
 it('many sandboxes with streams, execs, reads, creates and deletes at once: nothing fails', async () => {
   const { code, stdout, stderr } = await server.runProgram(
     'tests/bench/load/main.mjs',
-    ['--sandboxes', String(sandboxes), '--seconds', '20', '--creates-per-minute', '32'],
+    ['--sandboxes', String(sandboxes), '--seconds', '12', '--creates-per-minute', '32'],
     { timeoutMs: 280_000 },
   );
   expect(code, stderr).toBe(0);

@@ -1,16 +1,17 @@
-/** Forks and pauses of a real Linux machine: systemd with its services, Docker with what runs in it, views, ports; each goes on in the copy and after the pause. */
+/** Forks, pauses and rollbacks of a real Linux machine: systemd with its services, Docker with what runs in it, views, ports; each goes on in the copy, after the pause, and from the checkpoint. */
 import { createReadStream, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { makeCheckpoint, removeCheckpoint, rollBack } from '../driver/checkpoints.js';
 import { debianImage } from '../driver/debian-image.js';
-import { DockerMachine, stepTimeoutMs } from '../driver/docker-machine.js';
+import { DockerMachine, fetchLine, stepTimeoutMs } from '../driver/docker-machine.js';
 import { OutsideWorld, outside } from '../driver/outside-world.js';
 import { pauseSandbox, resumeSandbox } from '../driver/pauses.js';
 import { TestNode, type TestSpec } from '../driver/test-node.js';
 import type { TestSandbox } from '../driver/test-sandbox.js';
 
 const echoPort = 9007;
-const slow = { timeout: 2 * stepTimeoutMs } as const;
+const slow = { timeout: 3 * stepTimeoutMs } as const;
 let node: TestNode;
 let world: OutsideWorld;
 
@@ -40,6 +41,16 @@ async function rest(sandbox: TestSandbox): Promise<void> {
   await pauseSandbox(node, sandbox);
   await resumeSandbox(node, sandbox);
   expect((await sandbox.untilState('running', 'paused', 'failed')).state).toBe('running');
+}
+
+/** Puts it back to where it is now, with memory, after `change` was done to it. */
+async function comeBack(sandbox: TestSandbox, change: () => Promise<unknown>): Promise<void> {
+  const { id } = await makeCheckpoint(node, sandbox, true);
+  await change();
+  await rollBack(node, sandbox, id, true);
+  const { state, message } = await sandbox.untilState('running', 'failed');
+  expect(state, message).toBe('running');
+  await removeCheckpoint(node, id);
 }
 
 /** What is served on a port of the guest, asked as the node agent does for who forwards it. */
@@ -113,6 +124,14 @@ systemctl daemon-reload && systemctl start beat.service tick.timer`,
   await rest(box);
   await goesOn(box);
   expect(await out(box, 'cat /etc/machine-id')).toBe(id);
+  const state = 'systemctl is-system-running || true';
+  const before = await out(box, state);
+  await comeBack(box, () =>
+    out(box, 'systemctl stop beat tick.timer && systemctl disable -q ssh && touch /root/late'),
+  );
+  expect(await out(box, state)).toBe(before);
+  await goesOn(box);
+  expect(await out(box, 'cat /etc/machine-id; systemctl is-enabled ssh; ls /root')).toBe(`${id}\nenabled`);
   await box.delete();
 });
 
@@ -157,6 +176,12 @@ it('Docker: containers go on, theirs outside end in a copy alone, new ones start
   await rest(box);
   await goesOn(box);
   expect(await step(box, ended)).toBe('');
+  await comeBack(box, () =>
+    docker.sh('docker rm -f web counts && docker run -d --name late bb:1 sleep 1000'),
+  );
+  await box.until('its connection has ended', async () => (await step(box, ended)) === 'ended', 120_000);
+  await goesOn(box);
+  await docker.until('its port is published', `${fetchLine('127.0.0.1', 8000)} | grep -qx page`);
   await docker.close();
 });
 
@@ -200,6 +225,13 @@ it('views, sealed and mask, hide what they hid; a port is served where it was', 
   await hides(copy);
   await copy.delete();
   await rest(box);
+  await hides(box);
+  await comeBack(box, async () => {
+    await box.sh(
+      'echo other > /srv/shop/orders; pkill -f http.server; kill -9 $(pgrep -f "while read line")',
+      bare,
+    );
+  });
   await hides(box);
   await box.delete();
 });

@@ -158,7 +158,7 @@ it('one key makes one sandbox, also when the checkpoint is gone by then', async 
   expect((await createFrom({ checkpoint_id: id })).status).toBe(404);
 });
 
-it('only what runs is saved; what could not be saved says why, and leaves nothing', async () => {
+it('only what runs or is paused is saved; what could not be saved says why, and leaves nothing', async () => {
   const source = await world.create();
   world.node.refuseCheckpoint = { status: 507, body: { code: 'no-space', message: 'the disk is full' } };
   const failed = await begin(source.id);
@@ -174,11 +174,28 @@ it('only what runs is saved; what could not be saved says why, and leaves nothin
   await world.eventually(async () => (await look(late.body.id)).state === 'FAILED');
   expect(world.node.checkpoints.size).toBe(0);
   expect((await world.get(source.id)).status).toBe('RUNNING');
-  await world.call('POST', `/sandbox/${source.id}/pause`);
-  expect((await begin(source.id)).status).toBe(409);
   expectField(await begin(source.id, { ttl_seconds: 0 }), 'ttl_seconds');
   const found = await world.call<CheckpointList>('GET', `/sandbox/${source.id}/checkpoints`);
   expect(found.body.checkpoints.map(({ state }) => state)).toEqual(['FAILED', 'FAILED']);
+});
+
+it('a paused sandbox is saved without being woken, also while it is being paused', async () => {
+  const source = await world.create();
+  let release = () => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  world.node.gate = async (kind) => (kind === 'pause' ? released : undefined);
+  const pausing = world.call('POST', `/sandbox/${source.id}/pause`);
+  await world.eventually(async () => (await world.get(source.id)).status === 'PAUSED');
+  const during = await make(source.id, { with_memory: true });
+  release();
+  await pausing;
+  const paused = await make(source.id);
+  expect(paused).toMatchObject({ parent_id: during.id, depth: 1, with_memory: false });
+  expect(await world.get(source.id)).toMatchObject({ status: 'PAUSED', generation: 1 });
+  await world.call('DELETE', `/sandbox/${source.id}`);
+  expect((await begin(source.id)).status).toBe(409);
 });
 
 it('rolls back with a raised generation, running or paused, and wants room for a paused one', async () => {

@@ -21,7 +21,7 @@ import { openTapNetworks } from './network/tap-networks.js';
 import { type NoTapsReason, openUserNetworks } from './network/user-networks.js';
 import { describeNode } from './node-info.js';
 import type { NodeAgentOptions } from './options.js';
-import { CpuGroups } from './sandbox/cpu-groups.js';
+import { CpuLimits } from './sandbox/cpu-limits.js';
 import { RecordFolder } from './sandbox/record.js';
 import { Sandboxes } from './sandbox/sandboxes.js';
 import { Semaphore } from './sandbox/semaphore.js';
@@ -68,7 +68,7 @@ export async function startNodeAgent(
     folder: new CheckpointFolder(folder('checkpoints')),
   });
   await checkpoints.open();
-  const cpuGroups = await CpuGroups.open(options.instanceId);
+  const cpuLimits = await CpuLimits.open(options.instanceId);
   const merger = new ChainMerger({ driver, snapshots, checksums, log, chains: () => sandboxes.list() });
   const sandboxes: Sandboxes = new Sandboxes(
     {
@@ -80,7 +80,7 @@ export async function startNodeAgent(
       merger,
       checksums,
       records,
-      cpuGroups,
+      cpuLimits,
       restores: new Semaphore(4 * availableParallelism()),
     },
     checkpoints,
@@ -88,14 +88,14 @@ export async function startNodeAgent(
   );
   await sandboxes.open(found);
   merger.look();
-  const describe = () => describeNode({ options, info, networks, cpuGroups, sandboxes, records, snapshots });
+  const describe = () => describeNode({ options, info, networks, cpuLimits, sandboxes, records, snapshots });
   const server = createNodeServer({
     sandboxes,
     checkpoints,
     images,
     snapshots,
     gateway: new Gateway(sandboxes, verifier, log),
-    metrics: new NodeMetrics(sandboxes),
+    metrics: new NodeMetrics(sandboxes, merger),
     describe,
     shutdown: onShutdownRequest,
     log,
@@ -113,7 +113,7 @@ export async function startNodeAgent(
       await merger.close();
       if (mode === 'remove') {
         await sandboxes.endAll('Sandlot was stopped on this host.');
-        await cpuGroups.reap(() => false);
+        await cpuLimits.reap(() => false);
       } else sandboxes.detachAll();
       // A build holds a network of its own.
       await templates.close();

@@ -2,10 +2,11 @@
 
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { SandboxReport } from '@sandlot/protocol';
-import { collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Sandboxes } from './sandbox/sandboxes.js';
+import type { ChainMerger } from './snapshots/chain-merger.js';
 
-/** Collects from the registry of sandboxes and its reports. */
+/** Collects from the registry of sandboxes and its reports, and from the merger of layers. */
 export class NodeMetrics {
   readonly #registry = new Registry();
   readonly #stages = new Histogram({
@@ -18,7 +19,7 @@ export class NodeMetrics {
 
   readonly #loop = monitorEventLoopDelay({ resolution: 10 });
 
-  constructor(sandboxes: Sandboxes) {
+  constructor(sandboxes: Pick<Sandboxes, 'list' | 'hub'>, merger: Pick<ChainMerger, 'counts'>) {
     collectDefaultMetrics({ register: this.#registry, prefix: 'sandlot_node_' });
     new Gauge({
       name: 'sandlot_sandboxes',
@@ -42,6 +43,7 @@ export class NodeMetrics {
         loop.reset();
       },
     });
+    this.#countMerges(merger);
     const observed = new Set<string>();
     sandboxes.hub.subscribe((report) => this.#observe(report, observed));
   }
@@ -49,6 +51,34 @@ export class NodeMetrics {
   /** Prometheus text. */
   text(): Promise<string> {
     return this.#registry.metrics();
+  }
+
+  #countMerges(merger: Pick<ChainMerger, 'counts'>): void {
+    const registers = [this.#registry];
+    new Counter({
+      name: 'sandlot_layer_merges_total',
+      help: 'Layers of disks that were made of several, and attempts that failed',
+      labelNames: ['result'],
+      registers,
+      collect() {
+        this.reset();
+        this.inc({ result: 'done' }, merger.counts.merged);
+        this.inc({ result: 'failed' }, merger.counts.failed);
+      },
+    });
+    for (const [unit, help, read] of [
+      ['bytes', 'Bytes that merges of layers copied', () => merger.counts.bytes],
+      ['seconds', 'Time that merges of layers took, one at a time', () => merger.counts.seconds],
+    ] as const)
+      new Counter({
+        name: `sandlot_layer_merge_${unit}_total`,
+        help,
+        registers,
+        collect() {
+          this.reset();
+          this.inc(read());
+        },
+      });
   }
 
   #observe(report: SandboxReport, observed: Set<string>): void {

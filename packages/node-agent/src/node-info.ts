@@ -5,7 +5,7 @@ import type { NodeInfo } from '@sandlot/protocol';
 import type { DriverInfo } from '@sandlot/vmm';
 import type { Networks } from './network/network.js';
 import type { NodeAgentOptions } from './options.js';
-import type { CpuGroups } from './sandbox/cpu-groups.js';
+import type { CpuLimits } from './sandbox/cpu-limits.js';
 import type { RecordFolder } from './sandbox/record.js';
 import type { Sandboxes } from './sandbox/sandboxes.js';
 import type { SnapshotStore } from './snapshots/snapshot-store.js';
@@ -18,34 +18,51 @@ interface Parts {
   options: NodeAgentOptions;
   info: DriverInfo;
   networks: Networks;
-  cpuGroups: CpuGroups;
+  cpuLimits: CpuLimits;
   sandboxes: Sandboxes;
   records: RecordFolder;
   snapshots: SnapshotStore;
 }
 
-/** Reads the disk space now; all else is known. Disk is offered of what is free and what our sandboxes take of it. */
+/**
+ * What files take of the disk that reservations stand for: those that machines write to, and the memory of sandboxes that are paused. All
+ * other files, of checkpoints and layers, are nobody's reservation, and what is above a layer may be written once more in full.
+ */
+export async function reservedFileBytes({
+  sandboxes,
+  records,
+  snapshots,
+}: Pick<Parts, 'sandboxes' | 'records' | 'snapshots'>): Promise<number> {
+  // A disk that has just become a snapshot's has a name with its machine too.
+  const seen = new Set<string>();
+  let bytes = await records.usedBytes(seen);
+  for (const { pausedMemory } of sandboxes.list())
+    if (pausedMemory !== undefined) bytes += await snapshots.memoryBytes(pausedMemory, seen);
+  return bytes;
+}
+
+/**
+ * Reads the disk space now; all else is known. Disk is offered of what is free, as often as over-commit says; and, once, of what reserved
+ * files take, or it would be taken off twice.
+ */
 export async function describeNode({
   options,
   info,
   networks,
-  cpuGroups,
+  cpuLimits,
   sandboxes,
   records,
   snapshots,
 }: Parts): Promise<NodeInfo> {
   const disk = await statfs(options.dataFolder);
-  // Reservations are taken off the offer, so what stands behind them must not be taken off twice.
-  // A disk that has just become a snapshot's has a name with its machine too.
-  const seen = new Set<string>();
-  const usedBytes = (await records.usedBytes(seen)) + (await snapshots.usedBytes(seen));
-  const diskGiB = (disk.bavail * disk.bsize + usedBytes) / 2 ** 30;
+  const freeBytes = disk.bavail * disk.bsize;
+  const takenBytes = await reservedFileBytes({ sandboxes, records, snapshots });
   const memoryMiB = Math.max(0, totalmem() / 2 ** 20 - keptMemoryMiB);
   const warnings = networks.warnings();
   if (info.accelerator === 'tcg') {
     warnings.push('Machines are emulated in software: they compute about 18 times slower than with KVM.');
   }
-  if (!cpuGroups.available)
+  if (!cpuLimits.available)
     warnings.push('A fraction of a CPU cannot be enforced: no usable cgroup on this host.');
   return {
     nodeId: `node-${options.instanceId}`,
@@ -58,7 +75,7 @@ export async function describeNode({
     offer: {
       vcpus: availableParallelism() * options.cpuOvercommit,
       memoryMiB: Math.floor(memoryMiB * options.memoryOvercommit),
-      diskGiB: Math.floor(diskGiB * options.diskOvercommit),
+      diskGiB: Math.floor((freeBytes * options.diskOvercommit + takenBytes) / 2 ** 30),
     },
     diskTotalGiB: Math.floor(((disk.blocks * disk.bsize) / 2 ** 30) * options.diskOvercommit),
     warnings,

@@ -19,7 +19,8 @@ import {
 } from '@sandlot/vmm';
 import { type Logger, pino } from 'pino';
 import { expect } from 'vitest';
-import type { CheckpointStore } from '../src/checkpoints/checkpoint-store.js';
+import { CheckpointFolder, type CheckpointRecord } from '../src/checkpoints/checkpoint-record.js';
+import { CheckpointStore } from '../src/checkpoints/checkpoint-store.js';
 import type { NetworkHandle, SandboxNetwork } from '../src/network/network.js';
 import { openUserNetworks } from '../src/network/user-networks.js';
 import { RecordFolder, type SandboxRecord } from '../src/sandbox/record.js';
@@ -39,9 +40,6 @@ const agentBinary =
 export const missing = existsSync(agentBinary)
   ? undefined
   : `the guest agent is not built (${agentBinary}); run make build`;
-
-/** Checkpoints have tests of their own. */
-const noCheckpoints = { isHolder: () => false } as unknown as CheckpointStore;
 
 const noRoom = (): Error => Object.assign(new Error('ENOSPC: no space left on device'), { code: 'ENOSPC' });
 
@@ -65,6 +63,7 @@ export class FakeHost {
   /** Called before a network's policy is applied. */
   beforePolicy: () => void = () => undefined;
   sandboxes!: Sandboxes;
+  checkpoints!: CheckpointStore;
   #template!: Template;
   #parts!: StartParts;
   readonly #log: Logger = pino({ level: process.env['LOG'] ?? 'silent' });
@@ -102,7 +101,13 @@ export class FakeHost {
     this.sandboxes?.detachAll();
     // What no record names is reaped.
     this.#networks.clear();
-    this.sandboxes = new Sandboxes(this.#parts, noCheckpoints, this.#log);
+    const { driver, images, checksums } = this.#parts;
+    this.checkpoints = new CheckpointStore({
+      ...{ snapshots: this.snapshots, images, checksums, driver: await driver.describe() },
+      folder: new CheckpointFolder(join(this.root, 'checkpoints')),
+    });
+    await this.checkpoints.open();
+    this.sandboxes = new Sandboxes(this.#parts, this.checkpoints, this.#log);
     this.sandboxes.hub.subscribe((report) => this.told.push(report));
     await this.sandboxes.open();
   }
@@ -137,6 +142,14 @@ export class FakeHost {
     return this.sandboxes.fork(id, { generation, copies: copyIds.map((copyId) => specOf(copyId)) });
   }
 
+  /** A checkpoint of this name, durable. */
+  async checkpoint(id: string, checkpointId: string, memory: boolean): Promise<CheckpointRecord> {
+    const generation = this.report(id)?.generation ?? 0;
+    const made = await this.sandboxes.checkpoint(id, { generation, checkpointId, memory });
+    await this.checkpoints.settle(made);
+    return made;
+  }
+
   async delete(id: string): Promise<void> {
     const { generation } = await this.sandboxes.delete(id, this.report(id)?.generation ?? 1);
     await this.sandboxes.acknowledge(id, generation);
@@ -163,6 +176,7 @@ export class FakeHost {
     try {
       await this.sandboxes.endAll('The test is over.');
       for (const { id, spec } of this.sandboxes.list()) await this.sandboxes.acknowledge(id, spec.generation);
+      for (const { id } of await this.checkpoints.list()) await this.checkpoints.remove(id);
       expect(this.snapshotIds).toEqual([]);
       expect([...this.holders]).toEqual([]);
       expect(this.networksOut).toBe(0);
@@ -184,6 +198,7 @@ export class FakeHost {
       buildTemplate: (request, signal) => inner.buildTemplate(request, signal),
       restore: async (request, signal) => watch(await inner.restore(request, signal)),
       adopt: async (handle) => watch(await inner.adopt(handle)),
+      freezeDisk: async (request) => inner.freezeDisk?.(request),
       close: () => inner.close(),
     };
   }
@@ -218,10 +233,10 @@ export class FakeHost {
       release: async (holder: string) => void holders.delete(holder),
       holders: async () => [...holders],
     };
-    const cpuGroups = {
+    const cpuLimits = {
       reap: async () => undefined,
       remove: async () => undefined,
-      place: async () => undefined,
+      apply: async () => undefined,
     };
     const templates = { get: async () => this.#template };
     const inner = openUserNetworks({ because: 'fake-machines' });
@@ -237,7 +252,7 @@ export class FakeHost {
     const checksums = new Checksums();
     const chains = () => this.sandboxes.list();
     const merger = new ChainMerger({ driver, snapshots, checksums, log: this.#log, chains });
-    const parts = { driver, images, networks, templates, snapshots, records, cpuGroups, merger, checksums };
+    const parts = { driver, images, networks, templates, snapshots, records, cpuLimits, merger, checksums };
     return { ...parts, restores: new Semaphore(4) } as unknown as StartParts;
   }
 

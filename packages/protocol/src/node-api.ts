@@ -111,7 +111,7 @@ export interface NodeCheckpointUse {
   memory: boolean;
 }
 
-/** Makes a checkpoint of a running sandbox, which goes on. */
+/** Makes a checkpoint of a running sandbox, which goes on, or of a paused one, which stays so. */
 export interface NodeCheckpointOrder {
   /** Of the sandbox. */
   generation: number;
@@ -125,7 +125,7 @@ export interface NodeCheckpoint {
   sandboxId: string;
   memory: boolean;
   consistency: CheckpointConsistency;
-  /** Why file systems were not frozen, where `consistency` is `crash` and the guest was asked. */
+  /** Why the disk alone is no better than after a loss of power, where `consistency` is `crash`. */
   note?: string;
   /** On the disk for good, with checksums. */
   durable: boolean;

@@ -143,7 +143,8 @@ export const routes = {
   createCheckpoint: {
     method: 'POST',
     path: '/sandbox/{sandbox_id}/checkpoints',
-    summary: 'Save a running sandbox, which goes on; answered when the instant is taken',
+    summary:
+      'Save a running sandbox, which goes on, or a paused one, which stays so; answered when the instant is taken',
     access: 'key',
     body: checkpoint.CreateCheckpoint,
     bodyOptional: true,

@@ -148,6 +148,23 @@ export interface MergeRequest {
   pace?(bytes: number): Promise<void>;
 }
 
+/** Request of {@link VmmDriver.freezeDisk}. */
+export interface FreezeDiskRequest {
+  /** Of a machine that was saved and stood still, and has ended: its disk is in it. */
+  machineFolder: string;
+  /** Of that snapshot. */
+  folder: string;
+  /** Of the block device that the guest sees. */
+  sizeBytes: number;
+  /** Group that may read the snapshot's files, beside root; where machines have identities of their own. */
+  readableBy?: number;
+  /**
+   * Called when all that can fail for want of room is done: what it writes down is that the machine's disk has the snapshot's as one layer
+   * more below it. Not called when that is so already. What it throws fails the request, and nothing has changed.
+   */
+  beforeSwitch?(): Promise<void>;
+}
+
 /** A layer that was made of several. */
 export interface MergedLayer {
   /** Of content that was copied. */
@@ -307,6 +324,12 @@ export interface VmmDriver {
    * Present where the driver can. Throws {@link VmmError}.
    */
   mergeLayers?(request: MergeRequest, signal: AbortSignal): Promise<MergedLayer>;
+  /**
+   * Makes the disk of a machine that stood still when it was saved, and has ended, the disk of that snapshot; an empty one above it is in the
+   * machine's folder from then on. All is on the host's disk for good when it resolves. If we die after `beforeSwitch`, the disk that is
+   * kept must not be restored before the same request has been made again. Present where the driver can. Throws {@link VmmError}.
+   */
+  freezeDisk?(request: FreezeDiskRequest): Promise<void>;
   /** The machine of this handle, or how it ended. Never starts anything. */
   adopt(handle: MachineHandle): Promise<Machine | MachineEnd>;
   /** Releases what the driver itself holds. Machines go on. */

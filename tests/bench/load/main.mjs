@@ -22,7 +22,7 @@ const { values } = parseArgs({
 const wanted = Number(values.sandboxes);
 const seconds = Number(values.seconds);
 const { image } = values;
-const stalledClients = Math.min(128, wanted);
+const stalledClients = Math.min(160, wanted);
 
 const { url, api_key: key } = JSON.parse(await sandlot('config', '--output', 'json'));
 const client = new LoadClient(url, key);

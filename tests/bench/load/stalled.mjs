@@ -7,22 +7,30 @@ const deadlineMs = 60_000;
 /** Memory that moves less than this between two looks has settled, MiB. */
 const settledMiB = 0.5;
 
-/** One stalled client for each sandbox. Answers KiB for each; the streams are ended. */
+/** Clients that stall before the count begins: with the first ones the daemons' heaps grow once, whoever reads on. */
+const warmUp = 32;
+
+/** One stalled client for each sandbox, of more than 32. Answers KiB for each beyond the first 32; the streams are ended. */
 export async function measureStalled({ client, daemons, sandboxes }) {
-  const total = ({ controlPlane, nodeAgent }) => controlPlane + nodeAgent;
-  const before = total(await daemons.collectedMemory());
-  const streams = await Promise.all(
-    sandboxes.map(async ({ gateway }) => {
-      const stream = await client.openStream(gateway, ['/bin/cat', '/dev/zero'], () => undefined);
+  const streams = [];
+  const stall = async (some) => {
+    const opened = some.map(({ gateway }) =>
+      client.openStream(gateway, ['/bin/cat', '/dev/zero'], () => undefined),
+    );
+    for (const stream of await Promise.all(opened)) {
       stream.stall();
-      return stream;
-    }),
-  );
-  await settled(() => total(daemons.memory()));
-  const after = total(await daemons.collectedMemory());
+      streams.push(stream);
+    }
+    await settled(() => total(daemons.memory()));
+    return total(await daemons.collectedMemory());
+  };
+  const before = await stall(sandboxes.slice(0, warmUp));
+  const after = await stall(sandboxes.slice(warmUp));
   for (const stream of streams) stream.close();
-  return ((after - before) * 1024) / sandboxes.length;
+  return ((after - before) * 1024) / (sandboxes.length - warmUp);
 }
+
+const total = ({ controlPlane, nodeAgent }) => controlPlane + nodeAgent;
 
 /** Resolves when the figure moves no more. */
 async function settled(read) {

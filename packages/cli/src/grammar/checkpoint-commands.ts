@@ -6,11 +6,13 @@ import { type Binder, numberAbove, outputOption } from './binder.js';
 export function addCheckpointCommands(parent: Command, binder: Binder): void {
   const checkpoint = parent
     .command('checkpoint')
-    .description('save running sandboxes, to begin others with or to go back to');
+    .description('save sandboxes, to begin others with or to go back to');
   binder.bind(
     checkpoint
       .command('create')
-      .description('save a running sandbox, which goes on; prints the id of the checkpoint')
+      .description(
+        'save a sandbox that runs, and goes on, or is paused, and stays so; prints the id of the checkpoint',
+      )
       .argument('<id>', 'id of the sandbox or a unique beginning of one')
       .option('--with-memory', 'memory and processes too, of the same instant; else the disk alone')
       .option('--ttl <seconds>', 'it is deleted after this', numberAbove(0))

@@ -69,7 +69,7 @@ export class CheckpointWork {
           await deleteCheckpoint(this.store.db, id);
           throw error;
         }
-        await this.#fail(id, `The sandbox could not be saved, and runs on: ${error.message}`);
+        await this.#fail(id, `The sandbox could not be saved, and is as it was: ${error.message}`);
       }
     });
     this.settle(id);

@@ -44,10 +44,11 @@ export async function createCheckpoint(
 ): Promise<Checkpoint> {
   const { userId } = caller.actor;
   const source = await requireSandbox(app, caller.actor, sandboxId);
-  if (source.state !== 'running' || source.nodeId === null)
+  // One that is being paused is saved when it is.
+  if (!['running', 'pausing', 'paused'].includes(source.state) || source.nodeId === null)
     throw new AppError(
       'CONFLICT',
-      `Sandbox ${sandboxId} cannot be saved: it is ${source.state}. Only a running sandbox can.`,
+      `Sandbox ${sandboxId} cannot be saved: it is ${source.state}. Only a running or a paused sandbox can.`,
     );
   if (!(app.fleet.link(source.nodeId)?.connected ?? false))
     throw new AppError(

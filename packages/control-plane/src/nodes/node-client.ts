@@ -108,7 +108,7 @@ export class NodeClient {
     return answer.reports;
   }
 
-  /** Makes a checkpoint of a running sandbox; resolves once the instant is taken. */
+  /** Makes a checkpoint of a running or paused sandbox; resolves once the instant is taken. */
   checkpoint(sandboxId: string, body: NodeCheckpointOrder): Promise<NodeCheckpoint> {
     return this.transport.json({
       method: 'POST',

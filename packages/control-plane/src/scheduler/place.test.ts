@@ -31,6 +31,18 @@ it('waits for a disk that is full now, and refuses what its whole size would not
   expect(fieldsBeyondOffer({ ...shape, diskGiB: 101 }, [full])).toEqual(['diskGiB']);
 });
 
+it('a disk that checkpoints have filled takes no create, and lets go on who has its disk already', () => {
+  // What is booked is there, but no longer free.
+  const full = node({
+    offer: { vcpus: 4, memoryMiB: 4096, diskGiB: 2 },
+    largest: node().offer,
+    reserved: { vcpus: 0, memoryMiB: 0, diskGiB: 10 },
+  });
+  expect(place(shape, [full]).kind).toBe('wait');
+  expect(place({ ...shape, diskGiB: 0.1 }, [full]).kind).toBe('wait');
+  expect(place({ ...shape, diskGiB: 0 }, [full]).kind).toBe('placed');
+});
+
 it('takes the least loaded, and is the same every time', () => {
   const nodes = [
     node({ reserved: { vcpus: 2, memoryMiB: 0, diskGiB: 0 } }),

@@ -66,8 +66,9 @@ export function freeRoom(node: NodeSnapshot): Room {
   };
 }
 
+/** Nothing is always there: what is filled beyond its offer takes nothing from who asks for none of it. */
 function fits(shape: Shape, room: Room): boolean {
-  return kinds.every((kind) => shape[kind] <= room[kind]);
+  return kinds.every((kind) => shape[kind] <= Math.max(0, room[kind]));
 }
 
 /** The fullest of the three after the placement, 0-1. */

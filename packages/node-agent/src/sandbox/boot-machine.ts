@@ -10,7 +10,7 @@ import { guestAddresses, type SandboxNetwork } from '../network/network.js';
 import { firstPrograms } from './init-program.js';
 import { probeGuest } from './probe-guest.js';
 import type { BootFacts, SandboxRecord } from './record.js';
-import { placeAndConnect, restoreMachine } from './restore-machine.js';
+import { limitAndConnect, restoreMachine } from './restore-machine.js';
 import {
   type StartedParts,
   type StartParts,
@@ -54,7 +54,7 @@ export async function bootMachine(
   const { spec, network } = order;
   const machine = await timed('restore', progress, () => restore(order, parts, progress, undo, signal));
   if (machine.timings) progress.timing('disk', machine.timings.diskMs);
-  const guest = await placeAndConnect(machine, spec, parts, undo, (message) => progress.warn(message));
+  const guest = await limitAndConnect(machine, spec, parts, undo, (message) => progress.warn(message));
   await whileItLives(machine, async () => {
     const { init, startCommand } = firstPrograms(spec, order.facts.image);
     await timed('mount', progress, () => initGuest(order, init, guest, progress, signal));

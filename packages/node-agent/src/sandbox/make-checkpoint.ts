@@ -1,6 +1,6 @@
 /**
  * The steps of a checkpoint: file systems of the guest brought to its disk, disk or machine saved, the checkpoint's record. The sandbox goes
- * on. Called by `sandbox.ts`.
+ * on. Called by `sandbox.ts`; what is made of a paused one is in `checkpoint-paused.ts`.
  *
  * If we die before the record of the checkpoint is there, there is none; the sandbox is as after a fork that was cut off. A
  * guest that stands frozen then is thawed when it is adopted, and by itself after a minute.

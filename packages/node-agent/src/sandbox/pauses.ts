@@ -8,6 +8,7 @@
 import { type Machine, MachineEndedError } from '@sandlot/vmm';
 import { GuestPausedError } from '../guest/channel.js';
 import type { SandboxNetwork } from '../network/network.js';
+import { freezePausedDisk, isPausedDiskFrozen } from './checkpoint-paused.js';
 import { SandboxConflictError } from './conflict.js';
 import { pauseMachine, undoPause } from './pause-machine.js';
 import { neededSnapshots } from './record.js';
@@ -162,6 +163,8 @@ export class Pauses {
       await host.save();
       const snapshot = record.memory === undefined ? undefined : await parts.snapshots.read(record.memory);
       if (!snapshot) throw new Error('what was saved of its memory is missing or damaged');
+      // A checkpoint may have been cut off on the way.
+      if (isPausedDiskFrozen(host)) await freezePausedDisk(host, parts);
       const network = await host.network();
       const machine = await parts.restores.run(host.signal, () =>
         resumeMachine({ snapshot, network }, host, parts, host.machineUndo, host.signal),

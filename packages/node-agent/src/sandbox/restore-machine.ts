@@ -1,6 +1,6 @@
 /**
- * Restores a machine of a sandbox, and connects to it: in its folder, in its network, with its rights, above its layers, in its
- * CPU group. Every machine is made so: by a start (`boot-machine.ts`), a copy, a resume and a rollback.
+ * Restores a machine of a sandbox, and connects to it: in its folder, in its network, with its rights, above its layers, under its
+ * CPU limit. Every machine is made so: by a start (`boot-machine.ts`), a copy, a resume and a rollback.
  */
 import { mkdir } from 'node:fs/promises';
 import type { NodeSandboxSpec } from '@sandlot/protocol';
@@ -48,17 +48,19 @@ export async function restoreMachine(
   return machine;
 }
 
-/** Gives it its share of the processors and makes the client of its guest; `warn` is told where a limit cannot be set. */
-export async function placeAndConnect(
+/** Limits its processor time and makes the client of its guest; `warn` is told where there are no limits. */
+export async function limitAndConnect(
   machine: Machine,
-  spec: NodeSandboxSpec,
+  { sandboxId, cpuLimit }: NodeSandboxSpec,
   parts: StartParts,
   undo: UndoStack,
   warn: (message: string) => void,
 ): Promise<GuestClient> {
-  undo.push('cpu group', () => parts.cpuGroups.remove(spec.sandboxId));
-  const warning = await parts.cpuGroups.place(spec.sandboxId, machine.handle.pid, spec);
-  if (warning) warn(warning);
+  if (cpuLimit > 0) {
+    undo.push('cpu limit', () => parts.cpuLimits.remove(sandboxId));
+    const warning = await parts.cpuLimits.apply(sandboxId, machine.handle.pid, cpuLimit);
+    if (warning) warn(warning);
+  }
   const guest = new GuestClient(machine.ports);
   undo.push('guest connection', async () => guest.close());
   return guest;

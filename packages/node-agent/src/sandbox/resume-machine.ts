@@ -10,7 +10,7 @@ import type { SandboxNetwork } from '../network/network.js';
 import { applyFixups, identityOf } from './apply-fixups.js';
 import type { SandboxRecord } from './record.js';
 import type { RecordOwner } from './record-progress.js';
-import { placeAndConnect, restoreMachine } from './restore-machine.js';
+import { limitAndConnect, restoreMachine } from './restore-machine.js';
 import type { StartedParts, StartParts } from './start-parts.js';
 import type { UndoStack } from './undo-stack.js';
 import { whileItLives } from './while-it-lives.js';
@@ -63,7 +63,7 @@ export async function takeUpMachine(
   undo: UndoStack,
   signal: AbortSignal,
 ): Promise<StartedParts> {
-  const guest = await placeAndConnect(machine, record.spec, parts, undo, () => undefined);
+  const guest = await limitAndConnect(machine, record.spec, parts, undo, () => undefined);
   const identity = record.isAnother ? identityOf(record) : undefined;
   await whileItLives(machine, () => applyFixups(guest, identity, signal, record.networkIsNew));
   delete record.networkIsNew;

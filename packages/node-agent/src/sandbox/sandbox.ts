@@ -2,23 +2,23 @@
  * One sandbox on this node, from acceptance to its end. Owned by `Sandboxes`.
  *
  * States: pending (waiting for its image) -> starting -> running -> stopping -> stopped | failed.
- * While running its guest may reboot: a new machine then goes on with the disk and network of the old one. A pause saves it
+ * While running its guest may reboot, and another machine goes on: `reboot.ts`. A pause saves it
  * (running -> pausing -> paused -> resuming -> running): `pauses.ts`. A rollback gives it another machine (running or paused -> resuming ->
  * running): `rollback.ts`.
  * A delete or a timeout wins over everything: it aborts a start, waits for it to settle, and undoes
  * what it made. Only this class writes the sandbox's record; a change that names a machine or a
  * network is on disk before the next step. If we die at any moment, `adopt` takes over from it.
  */
-import { rm } from 'node:fs/promises';
 import { endings, type NodeSandboxSpec, type SandboxReport } from '@sandlot/protocol';
-import { type Machine, type MachineEnd, MachineEndedError, type MachineHandle } from '@sandlot/vmm';
+import { type Machine, type MachineEnd, MachineEndedError } from '@sandlot/vmm';
 import type { Logger } from 'pino';
 import { GuestRebootedError, type GuestUnreachableError } from '../guest/channel.js';
-import { GuestClient } from '../guest/guest-client.js';
+import type { GuestClient } from '../guest/guest-client.js';
 import type { SandboxNetwork } from '../network/network.js';
 import type { Chain } from '../snapshots/chain-merger.js';
 import { Activity } from './activity.js';
-import { bootAgain } from './boot-machine.js';
+import { type AdoptionHost, findPaused, findRunning, undoInterruptedStart } from './adoption.js';
+import { checkpointPaused } from './checkpoint-paused.js';
 import { SandboxConflictError } from './conflict.js';
 import { pointOf, recordOfCopy } from './copies.js';
 import {
@@ -31,14 +31,14 @@ import {
 import { ExecViews } from './exec-views.js';
 import { firstPrograms } from './init-program.js';
 import { type CheckpointOrder, makeCheckpoint, type SavedCheckpoint } from './make-checkpoint.js';
-import { undoPause } from './pause-machine.js';
 import { Pauses, type PausesHost } from './pauses.js';
+import { type RebootHost, reboot } from './reboot.js';
 import { RebootLimit } from './reboot-limit.js';
-import { neededSnapshots, type RestorePoint, type SandboxRecord } from './record.js';
-import { type RecordOwner, rebootProgress, startProgress } from './record-progress.js';
+import type { RestorePoint, SandboxRecord } from './record.js';
+import { type RecordOwner, startProgress } from './record-progress.js';
 import { replaceLayers } from './replace-layers.js';
 import { type RollbackHost, rollBack } from './rollback.js';
-import { saveForCopies, settleSave } from './save-for-copies.js';
+import { saveForCopies } from './save-for-copies.js';
 import { startCopy } from './start-copy.js';
 import { readStartLog, StartLog } from './start-log.js';
 import type { StartedParts, StartParts } from './start-parts.js';
@@ -132,6 +132,11 @@ export class Sandbox implements Chain {
     return ['pausing', 'paused', 'resuming'].includes(this.record.report.state);
   }
 
+  /** Snapshot with its memory, while it is paused. */
+  get pausedMemory(): string | undefined {
+    return this.record.report.state === 'paused' ? this.record.memory : undefined;
+  }
+
   /** Shell that the image has: `/bin/bash`, `/bin/sh` or "". */
   get shell(): string {
     return this.record.shell ?? '/bin/sh';
@@ -163,13 +168,27 @@ export class Sandbox implements Chain {
   }
 
   /**
-   * Saves it for a checkpoint, and goes on.
-   * @throws SandboxConflictError when it does not run; VmmError when it could not be saved
+   * Saves it for a checkpoint, and goes on; one that is paused stays so.
+   * @throws SandboxConflictError when it neither runs nor is paused; VmmError when it could not be saved
    */
-  saveForCheckpoint(order: CheckpointOrder): Promise<SavedCheckpoint> {
+  async saveForCheckpoint(order: CheckpointOrder): Promise<SavedCheckpoint> {
+    await this.parts.merger.room(this, this.#abort.signal);
+    while (this.#pausing || this.#pauses.isSaving || this.#pauses.isHeld) await this.#starting;
+    if (this.record.report.state === 'paused') return this.#checkpointPaused(order);
     return this.#saveGoingOn(async (started, signal) =>
       structuredClone(await makeCheckpoint(started, this.#owner(), this.parts, order, signal)),
     );
+  }
+
+  async #checkpointPaused(order: CheckpointOrder): Promise<SavedCheckpoint> {
+    let saved: SavedCheckpoint | undefined;
+    const saving = this.#pauses.hold(async () => {
+      saved = structuredClone(await checkpointPaused(this.#owner(), this.parts, order));
+    });
+    this.#letEndWaitFor(saving);
+    if (!(await saving) || !saved) throw new SandboxConflictError(`${this.id} is being ended`);
+    this.parts.merger.look();
+    return saved;
   }
 
   /** One save after the other; an end waits for it. */
@@ -309,101 +328,33 @@ export class Sandbox implements Chain {
 
   /** Takes over a sandbox that ran before our restart. Resolves when it is known whether it still does. */
   async adopt(): Promise<void> {
-    const { machine: handle, network: networkHandle } = this.record;
-    if (!handle || !networkHandle)
-      return this.#finish({
-        reason: 'MACHINE_ENDED',
-        message: 'The record of the sandbox names no machine.',
-      });
-    this.#undo.push('image', () => this.parts.images.release(this.id));
-    const network = await this.parts.networks.adopt(networkHandle);
-    if (network) this.#undo.push('network', () => network.release());
-    this.#undo.push('machine folder', () =>
-      rm(this.parts.records.machineFolderOf(this.id), { recursive: true, force: true }),
-    );
+    const found = await findRunning(this.#adoptionHost());
+    if ('cause' in found) return this.#finish(found.cause);
+    const { network } = found;
     this.#network = network;
-    const found = await this.#findMachine(handle);
-    const isAlive = 'ports' in found;
-    // Of a reboot that was under way the machine may be the old one, or a new one that is not ready.
-    if (!isAlive && !this.record.rebooting) return this.#finish(causeOfMachineEnd(found));
-    if (isAlive) this.#machineUndo.push('machine', () => found.end());
-    this.#machineUndo.push('cpu group', () => this.parts.cpuGroups.remove(this.id));
-    if (!network) {
-      return this.#finish({
-        reason: 'MACHINE_ENDED',
-        message: 'The network of the sandbox was removed while the node agent was away.',
-      });
-    }
-    if (!isAlive || this.record.rebooting) {
+    if (found.is === 'running') return this.#run(found.started);
+    if (found.is === 'resuming') {
       this.#atWork = true;
-      this.#limitTime();
-      this.#starting = this.#reboot(network);
+      this.#starting = this.#pauses.takeUpFound(found.machine, network);
       return;
     }
-    if (this.record.report.state === 'resuming') {
-      this.#atWork = true;
-      this.#starting = this.#pauses.takeUpFound(found, network);
-      return;
-    }
-    // Our predecessor was saving it, and the machine may stand still.
-    const wasSaved = this.record.saving !== undefined;
-    if (wasSaved) {
-      await undoPause(found, this.#owner(), this.parts).catch((error: unknown) =>
-        this.#log.error({ err: error }, 'a save that was cut off could not be taken back whole'),
-      );
-    }
-    const guest = new GuestClient(found.ports);
-    this.#machineUndo.push('guest connection', async () => guest.close());
-    // It may have been asked to hold still for a checkpoint.
-    if (wasSaved) void guest.thaw().catch(() => undefined);
-    this.#run({ machine: found, network, guest });
-  }
-
-  /** The machine of before our restart, and what a save that was cut off has made of its disk. */
-  async #findMachine(handle: MachineHandle): Promise<Machine | MachineEnd> {
-    const { driver } = this.parts;
-    const found = await driver.adopt(handle);
-    if (!('ports' in found)) return found;
-    const moved = await settleSave(found, this.#owner(), this.parts);
-    if (!moved) return found;
-    found.detach();
-    return driver.adopt(moved);
+    this.#limitTime();
+    this.#reboot(network);
   }
 
   /** Takes over a sandbox that was paused, or whose resume had not come so far that anything ran. */
   async adoptPaused(): Promise<void> {
-    const { machine, network: handle } = this.record;
-    this.#undo.push('image', () => this.parts.images.release(this.id));
-    const network = handle && (await this.parts.networks.adopt(handle));
-    if (network) this.#undo.push('network', () => network.release());
-    this.#network = network;
-    this.#undo.push('machine folder', () =>
-      rm(this.parts.records.machineFolderOf(this.id), { recursive: true, force: true }),
-    );
-    if (machine) {
-      // It stands still since it was saved.
-      const found = await this.parts.driver.adopt(machine);
-      if ('ports' in found) await found.end();
-      delete this.record.machine;
-    }
+    this.#network = await findPaused(this.#adoptionHost());
     this.#limitTime();
   }
 
   /** Undoes what an interrupted start has made, so that it can begin again. */
-  async undoInterruptedStart(): Promise<void> {
-    const { machine, network } = this.record;
-    if (machine) {
-      const found = await this.parts.driver.adopt(machine);
-      if ('ports' in found) await found.end();
-    }
-    if (network) await (await this.parts.networks.adopt(network))?.release();
-    await rm(this.parts.records.machineFolderOf(this.id), { recursive: true, force: true });
-    delete this.record.machine;
-    delete this.record.network;
-    // What a copy begins with was not made by its start.
-    if (this.record.copy) return;
-    delete this.record.startCommandRuns;
-    if (!this.record.copyOfDisk) delete this.record.boot;
+  undoInterruptedStart(): Promise<void> {
+    return undoInterruptedStart(this.record, this.parts);
+  }
+
+  #adoptionHost(): AdoptionHost {
+    return { ...this.#owner(), parts: this.parts, undo: this.#undo, machineUndo: this.#machineUndo };
   }
 
   /** Ends it, whatever it is doing. Resolves when nothing is left of it but its record. Idempotent. */
@@ -525,48 +476,7 @@ export class Sandbox implements Chain {
       new GuestRebootedError('The sandbox rebooted, and what ran in it ended. Its disk is as it was.'),
     );
     this.#started = undefined;
-    this.#atWork = true;
-    this.#starting = this.#reboot(network);
-  }
-
-  /** A new machine goes on with the disk that the old one has left. */
-  async #reboot(network: SandboxNetwork): Promise<void> {
-    const startedMs = performance.now();
-    const { signal } = this.#abort;
-    try {
-      this.#startLog?.close();
-      this.record.rebooting = true;
-      delete this.record.startCommandRuns;
-      delete this.record.report.exitCode;
-      this.#change({});
-      // On disk before the old machine goes: from then on nothing else says that it was a reboot.
-      await this.#save();
-      await this.#undoAll(this.#machineUndo);
-      signal.throwIfAborted();
-      // It begins with the template's memory again.
-      delete this.record.memory;
-      if (!this.#reboots.admit(Date.now()))
-        return await this.#finishAs({ reason: 'REBOOT_LOOP', message: endings.REBOOT_LOOP.message });
-      const started = await bootAgain(
-        this.record,
-        { network, diskKept: true },
-        this.parts,
-        rebootProgress(this.#owner()),
-        this.#machineUndo,
-        signal,
-      );
-      signal.throwIfAborted();
-      delete this.record.rebooting;
-      this.#run(started);
-      this.#log.info({ ms: Math.round(performance.now() - startedMs) }, 'rebooted');
-      await this.#save();
-      await this.parts.snapshots.need(this.id, neededSnapshots(this.record));
-    } catch (error) {
-      // As in a start: ended by a delete, or let go of, to be taken up again from the record.
-      if (signal.aborted || this.#detached) return;
-      this.#log.warn({ err: error }, 'reboot failed');
-      await this.#failBy('rebooted', error);
-    }
+    this.#reboot(network);
   }
 
   /** Something is still to be done about what happens to this machine: it is ours, and nobody ends it, also not for a rollback. */
@@ -704,9 +614,30 @@ export class Sandbox implements Chain {
     return network;
   }
 
+  #reboot(network: SandboxNetwork): void {
+    this.#atWork = true;
+    this.#startLog?.close();
+    this.#starting = reboot(this.#rebootHost(), network);
+  }
+
+  #rebootHost(): RebootHost {
+    return {
+      ...this.#pausesHost(),
+      endMachine: () => this.#undoAll(this.#machineUndo),
+      admit: () => this.#reboots.admit(Date.now()),
+      refuse: () => this.#finishAs({ reason: 'REBOOT_LOOP', message: endings.REBOOT_LOOP.message }),
+      fail: (error) => this.#failBy('rebooted', error),
+    };
+  }
+
   #rollbackHost(): RollbackHost {
     return {
       ...this.#pausesHost(),
+      endMachine: async (reason) => {
+        await this.#endPausedMachine(reason);
+        // What is made next is ours.
+        this.#atWork = true;
+      },
       renewNetwork: () => this.#renewNetwork(),
       fail: (error) => this.#failBy('rolled back', error),
       recall: (sessions) => this.views.recall(sessions),

@@ -27,7 +27,7 @@ function parts(records: RecordFolder): StartParts {
   };
   const reap = { reap: async () => undefined };
   const snapshots = { ...reap, need: async () => undefined };
-  return { records, images, networks: reap, cpuGroups: reap, snapshots } as unknown as StartParts;
+  return { records, images, networks: reap, cpuLimits: reap, snapshots } as unknown as StartParts;
 }
 
 const spec = { sandboxId: 'sb1', generation: 1, image: 'x', egress: { generation: 0 } } as NodeSandboxSpec;

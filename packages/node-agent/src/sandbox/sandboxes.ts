@@ -94,7 +94,7 @@ export class Sandboxes {
       if (!isLive(holder) && !this.checkpoints.isHolder(holder)) await this.parts.images.release(holder);
     }
     await this.parts.snapshots.reap();
-    await this.parts.cpuGroups.reap(isLive);
+    await this.parts.cpuLimits.reap(isLive);
     await this.parts.networks.reap();
   }
 
@@ -201,8 +201,8 @@ export class Sandboxes {
   }
 
   /**
-   * Makes a checkpoint of a running sandbox, which goes on. Resolves when it is saved; it is not durable yet.
-   * @throws SandboxConflictError when it does not run; VmmError when it could not be saved
+   * Makes a checkpoint of a running sandbox, which goes on, or of a paused one, which stays so. Resolves when it is saved; it is not durable yet.
+   * @throws SandboxConflictError when it is neither; VmmError when it could not be saved
    */
   async checkpoint(
     sandboxId: string,

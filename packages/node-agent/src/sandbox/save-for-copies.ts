@@ -94,7 +94,7 @@ export async function saveAndGoOn(
 }
 
 /** On a new disk a guest needs room for whatever it writes, also over what it has: on a full host it would be left with errors. */
-async function requireRoom(folder: string): Promise<void> {
+export async function requireRoom(folder: string): Promise<void> {
   const { bavail, bsize } = await statfs(folder);
   const freeMiB = Math.floor((bavail * bsize) / 2 ** 20);
   if (freeMiB < minFreeMiB)

@@ -12,7 +12,7 @@ import type { SandboxNetwork } from '../network/network.js';
 import { applyFixups, identityOf } from './apply-fixups.js';
 import { probeGuest } from './probe-guest.js';
 import type { SandboxRecord } from './record.js';
-import { placeAndConnect, restoreMachine } from './restore-machine.js';
+import { limitAndConnect, restoreMachine } from './restore-machine.js';
 import { type StartedParts, type StartParts, type StartProgress, timed } from './start-parts.js';
 import type { StartUndo } from './start-steps.js';
 import type { UndoStack } from './undo-stack.js';
@@ -49,7 +49,7 @@ export async function startCopy(
     );
     await progress.save({ machine: machine.handle });
     const warn = (message: string) => progress.warn(message);
-    const guest = await placeAndConnect(machine, spec, parts, undo.machine, warn);
+    const guest = await limitAndConnect(machine, spec, parts, undo.machine, warn);
     await whileItLives(machine, async () => {
       await timed('mount', progress, () => applyFixups(guest, identityOf(record), signal));
       await timed('ready', progress, () => probeGuest(guest, signal));

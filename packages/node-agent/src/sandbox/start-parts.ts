@@ -8,7 +8,7 @@ import type { ChainMerger } from '../snapshots/chain-merger.js';
 import type { Checksums } from '../snapshots/checksums.js';
 import type { SnapshotStore } from '../snapshots/snapshot-store.js';
 import type { TemplateStore } from '../templates/template-store.js';
-import type { CpuGroups } from './cpu-groups.js';
+import type { CpuLimits } from './cpu-limits.js';
 import type { RecordFolder, SandboxRecord } from './record.js';
 import type { Semaphore } from './semaphore.js';
 
@@ -22,7 +22,7 @@ export interface StartParts {
   merger: Pick<ChainMerger, 'look' | 'room'>;
   checksums: Checksums;
   records: RecordFolder;
-  cpuGroups: CpuGroups;
+  cpuLimits: CpuLimits;
   /** Limits restores that run at once. */
   restores: Semaphore;
 }

@@ -5,6 +5,8 @@ import { join } from 'node:path';
 import { createFakeDriver, type FakeStep } from '@sandlot/vmm';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { NodeMetrics } from '../metrics.js';
+import { ReportHub } from '../sandbox/report-hub.js';
 import { type Chain, ChainMerger } from './chain-merger.js';
 import { Checksums } from './checksums.js';
 import { chainLimits, withMerged } from './merge-plan.js';
@@ -101,6 +103,13 @@ it('merges where there are many layers; their files go with the last reader', as
   await expect.poll(folders).toEqual([...chain.layers, keptLayer].sort());
   await store.need('a checkpoint', []);
   expect(folders()).toEqual(chain.layers);
+  // And it is told.
+  const { list, hub } = { list: () => [], hub: new ReportHub() };
+  const text = await new NodeMetrics({ list, hub }, merger).text();
+  expect(text).toMatch(/^sandlot_layer_merges_total\{result="done"\} 1$/m);
+  expect(text).toMatch(/^sandlot_layer_merges_total\{result="failed"\} 0$/m);
+  expect(text).toContain(`\nsandlot_layer_merge_bytes_total ${words.length}\n`);
+  expect(Number(/^sandlot_layer_merge_seconds_total (\S+)$/m.exec(text)?.[1])).toBeGreaterThan(0);
 });
 
 it('200 saves one after the other never make it deep', async () => {
@@ -191,6 +200,7 @@ it('a save at the cap waits for the merge, not longer, and is never refused', as
   while (chain.layers.length < chainLimits.cap) await chain.save();
   await merger.room(chain, never);
   expect(chain.layers).toHaveLength(chainLimits.cap);
+  expect(merger.counts.failed).toBeGreaterThan(0);
   await chain.save();
   await merger.room(chain, never);
   const abort = new AbortController();

@@ -61,8 +61,21 @@ interface Failure {
   retryAtMs: number;
 }
 
+/** What a merger has done since it was opened. */
+export interface MergeCounts {
+  /** Layers that were made of several. */
+  merged: number;
+  /** Attempts that failed. */
+  failed: number;
+  /** Of content that was copied. */
+  bytes: number;
+  /** That the making of layers took, the waits of its pace included. */
+  seconds: number;
+}
+
 /** The merger of a node. */
 export class ChainMerger {
+  readonly #counts: MergeCounts = { merged: 0, failed: 0, bytes: 0, seconds: 0 };
   readonly #closing = new AbortController();
   readonly #timer: NodeJS.Timeout;
   readonly #failures = new Map<string, Failure>();
@@ -77,6 +90,11 @@ export class ChainMerger {
   constructor(private readonly parts: MergerParts) {
     this.#timer = setInterval(() => this.look(), lookIntervalMs);
     this.#timer.unref();
+  }
+
+  /** For the node's metrics. */
+  get counts(): Readonly<MergeCounts> {
+    return this.#counts;
   }
 
   /** Something has changed: looks for what there is to do. */
@@ -156,6 +174,7 @@ export class ChainMerger {
   }
 
   #noteFailure({ id, layers }: Chain, error: unknown): void {
+    this.#counts.failed++;
     const count = (this.#failures.get(id)?.count ?? 0) + 1;
     const retryAtMs = performance.now() + firstRetryMs * 2 ** (count - 1);
     this.#failures.set(id, { layers: layers.join(), count, retryAtMs });
@@ -224,7 +243,8 @@ export class ChainMerger {
       const waitMs = dueMs - performance.now();
       if (waitMs > 1) await sleep(waitMs);
     };
-    await driver.mergeLayers?.(
+    const begunMs = performance.now();
+    const made = await driver.mergeLayers?.(
       {
         layers: run.map((layer) => snapshots.diskOf(layer)),
         folder: await snapshots.makeFolder(id),
@@ -234,6 +254,9 @@ export class ChainMerger {
       signal,
     );
     if (kept) await checksums.settle(snapshots.folderOf(id), signal);
+    this.#counts.merged++;
+    this.#counts.bytes += made?.bytes ?? 0;
+    this.#counts.seconds += (performance.now() - begunMs) / 1000;
     this.#made.set(run.join(), id);
     if (this.#made.size > mostRemembered) this.#made.delete(this.#made.keys().next().value as string);
   }

@@ -96,15 +96,15 @@ it('tells what goes with a holder, and what others need too', async () => {
   expect(await store.bytesNeededBy('a')).toEqual({ ownBytes: 0, sharedBytes: 0 });
 });
 
-it('counts a file with two names once', async () => {
+it('counts memory without the disk, and a file with two names once', async () => {
   const first = await make('a');
   const each = blockBytes();
-  expect(await store.usedBytes()).toBe(4 * each);
-  linkSync(store.diskOf(first), join(store.folderOf(first), 'again'));
-  expect(await store.usedBytes()).toBe(4 * each);
+  expect(await store.memoryBytes(first)).toBe(3 * each);
+  linkSync(join(store.folderOf(first), 'memory'), join(store.folderOf(first), 'again'));
+  expect(await store.memoryBytes(first)).toBe(3 * each);
   const seen = new Set<string>();
-  await store.usedBytes(seen);
-  expect(await store.usedBytes(seen)).toBe(0);
+  await store.memoryBytes(first, seen);
+  expect(await store.memoryBytes(first, seen)).toBe(0);
 });
 
 it('each has a group of its own, where machines have identities', () => {

@@ -106,14 +106,12 @@ export class SnapshotStore {
   }
 
   /**
-   * Bytes that they take on the disk now.
+   * Bytes that one takes on the disk now, without its disk.
    * @param seen files that are counted already, by another name
    */
-  async usedBytes(seen = new Set<string>()): Promise<number> {
+  async memoryBytes(id: string, seen = new Set<string>()): Promise<number> {
     let bytes = 0;
-    for (const name of await readdir(this.root).catch(() => [])) {
-      for (const file of await this.#filesOf(name)) bytes += await bytesOfFile(file, seen);
-    }
+    for (const file of await this.#filesOf(id)) if (!isOfDisk(file)) bytes += await bytesOfFile(file, seen);
     return bytes;
   }
 
@@ -133,9 +131,8 @@ export class SnapshotStore {
       disks: new Set<string>(),
     };
     for (const id of new Set([...whole, ...disks])) {
-      const ofDisk = [basename(this.diskOf(id)), checksumsFile];
       for (const file of await this.#filesOf(id)) {
-        const part = ofDisk.includes(basename(file)) ? 'disks' : 'whole';
+        const part = isOfDisk(file) ? 'disks' : 'whole';
         if (part === 'whole' && !whole.has(id)) continue;
         const others = this.#readersOf(id, part) > 1;
         bytes[others ? 'sharedBytes' : 'ownBytes'] += await bytesOfFile(file);
@@ -189,4 +186,9 @@ export class SnapshotStore {
           await rm(join(folder, name), { recursive: true, force: true });
     }
   }
+}
+
+/** It stays where a snapshot is only a layer. */
+function isOfDisk(file: string): boolean {
+  return basename(file) === basename(snapshotPaths('').disk) || basename(file) === checksumsFile;
 }

@@ -29,8 +29,8 @@ export class Checkpoints {
   constructor(private readonly api: ApiClient) {}
 
   /**
-   * Saves a running sandbox, which goes on. What happens in it after the call is not in the checkpoint.
-   * @throws CheckpointFailedError when it could not be saved; it runs on
+   * Saves a running sandbox, which goes on, or a paused one, which stays so. What happens in it after the call is not in the checkpoint.
+   * @throws CheckpointFailedError when it could not be saved; it is as it was
    */
   async create(
     sandboxId: string,

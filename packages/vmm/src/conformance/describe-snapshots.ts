@@ -171,6 +171,35 @@ export function describeSnapshots(name: string, options: ConformanceOptions): vo
       expect(await hear(await restore(later, { folder, disk }))).toEqual(['further', 'further']);
     });
 
+    test('the disk of one that stood still becomes its snapshot’s; siblings go on from there, and it goes on above it', async () => {
+      const source = await start('here');
+      const below = await save(source, 'go on');
+      await say(source, 'later');
+      const saved = await save(source, 'stand still');
+      const { folder: machineFolder } = source.handle;
+      await source.end();
+      const request = { machineFolder, folder: saved.folder, sizeBytes: diskBytes };
+      const no = () => Promise.reject(new Error('the test says no'));
+      await expect(driver.freezeDisk!({ ...request, beforeSwitch: no })).rejects.toThrow('the test says no');
+      expect(existsSync(snapshotPaths(saved.folder).disk)).toBe(false);
+      let told = 0;
+      const beforeSwitch = async () => void told++;
+      await driver.freezeDisk!({ ...request, beforeSwitch });
+      // Once more: it is done.
+      await driver.freezeDisk!({ ...request, beforeSwitch });
+      expect(told).toBe(1);
+      const frozen = [...below.disk.frozen, snapshotPaths(saved.folder).disk];
+      const disk = { ...saved.disk, frozen, sizeBytes: diskBytes };
+      const sibling = await restore(saved, { disk });
+      await say(sibling, 'sibling');
+      const kept = { ...disk, kept: true };
+      const again = await restore(saved, { folder: machineFolder, disk: kept });
+      expect(await hear(again)).toEqual(['later', 'later']);
+      await say(again, 'further');
+      expect(await hear(sibling)).toEqual(['sibling', 'sibling']);
+      expect(await hear(await restore(saved, { disk }))).toEqual(['later', 'later']);
+    });
+
     test('one that stands still can go on as it is', async () => {
       const source = await start('here');
       if (!source.pausing) return;

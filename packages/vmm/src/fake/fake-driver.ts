@@ -7,10 +7,11 @@
  * It isolates nothing but process ids (as root): never run anything untrusted in it.
  */
 import { createHash } from 'node:crypto';
-import { constants } from 'node:fs';
+import { constants, existsSync } from 'node:fs';
 import { access, chmod, cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
+  type FreezeDiskRequest,
   type Machine,
   type MachineEnd,
   type MachineHandle,
@@ -32,7 +33,7 @@ import { type FakeGuest, FakeMachine, fakeFiles, startFakeGuest } from './fake-m
 
 /** A moment at which a test can step in. */
 export interface FakeStep {
-  operation: 'describe' | 'buildTemplate' | 'restore' | 'mergeLayers' | 'adopt';
+  operation: 'describe' | 'buildTemplate' | 'restore' | 'mergeLayers' | 'freezeDisk' | 'adopt';
   /** `before`: nothing is started. `started`: the process runs. `after`: about to return. */
   phase: 'before' | 'started' | 'after';
   /** Counts the calls of this operation from 1. */
@@ -204,6 +205,21 @@ class FakeDriver implements VmmDriver {
     }
   }
 
+  /** The files were copied when it was saved: only a layer of words is missing. */
+  async freezeDisk({ folder, beforeSwitch }: FreezeDiskRequest): Promise<void> {
+    const step = this.#enter('freezeDisk');
+    const layer = snapshotPaths(folder).disk;
+    try {
+      await step('before');
+      if (existsSync(layer)) return;
+      await beforeSwitch?.();
+      await step('after');
+      await writeFile(layer, `${layer}\n`, { mode: 0o444 });
+    } catch (error) {
+      throw asVmmError(error, 'save-failed');
+    }
+  }
+
   async adopt(handle: MachineHandle): Promise<Machine | MachineEnd> {
     const step = this.#enter('adopt');
     await step('before');
@@ -260,6 +276,6 @@ async function requireFile(path: string): Promise<void> {
   }
 }
 
-function asVmmError(error: unknown, code: 'template-failed' | 'start-failed'): VmmError {
+function asVmmError(error: unknown, code: 'template-failed' | 'start-failed' | 'save-failed'): VmmError {
   return error instanceof VmmError ? error : new VmmError(code, (error as Error).message, { cause: error });
 }

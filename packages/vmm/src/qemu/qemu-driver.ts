@@ -1,7 +1,7 @@
 /**
  * Runs machines with QEMU: KVM where a guest really starts on it, software emulation elsewhere. Made
  * by the node agent, once. The parts: `argv` (what QEMU is told), `build-template`, `restore`, `adopt`,
- * `qemu-machine` (a running one), `save-snapshot`, `merge-layers`, `restack`.
+ * `qemu-machine` (a running one), `save-snapshot`, `merge-layers`, `restack`, `freeze-disk`.
  */
 import type { VmmDriver } from '../driver.js';
 import { OomWatch } from '../process/oom-watch.js';
@@ -9,6 +9,7 @@ import { adoptMachine } from './adopt.js';
 import { buildQemuTemplate } from './build-template.js';
 import type { QemuContext } from './context.js';
 import { describeHost, type QemuDriverOptions } from './describe-host.js';
+import { freezeDisk } from './freeze-disk.js';
 import { mergeLayers } from './merge-layers.js';
 import { restoreMachine } from './restore.js';
 
@@ -41,6 +42,7 @@ export function createQemuDriver(options: QemuDriverOptions): VmmDriver {
       return restoreMachine(await ready(), request, oomWatch, signal);
     },
     mergeLayers,
+    freezeDisk,
     adopt: (handle) => adoptMachine(handle, oomWatch),
     async close() {
       oomWatch.close();

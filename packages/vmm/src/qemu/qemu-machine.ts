@@ -5,7 +5,6 @@
  * stands still until somebody ends it. `ended` resolves on entering gone and never before the process is. Detached: we know nothing of it any more.
  * If we die, the process goes on; `adopt` makes this object anew from the handle.
  */
-import { stat } from 'node:fs/promises';
 import {
   type GuestPorts,
   type Machine,
@@ -28,7 +27,7 @@ import { isRunning, killProcess, waitUntilGone } from '../process/process-identi
 import { readTail, type VmmProcess } from '../process/vmm-process.js';
 import { snapshotPaths } from '../snapshot-files.js';
 import { qemuIds, serialRingBytes } from './argv.js';
-import { qemuFiles } from './launch.js';
+import { isDiskTaken } from './freeze-disk.js';
 import type { QmpClient, QmpEvent } from './qmp-client.js';
 import { restack } from './restack.js';
 import { saveDisk } from './save-disk.js';
@@ -97,7 +96,7 @@ export class QemuMachine implements Machine {
         save: (request, signal) => this.#save(request, signal),
         restack: (frozen) => this.#restack(frozen),
         saveDisk: (request, signal) => this.#saveDisk(request, signal),
-        isDiskTaken: (folder) => isSeparate(snapshotPaths(folder).disk, qemuFiles(handle.folder).overlay),
+        isDiskTaken: (folder) => isDiskTaken(folder, handle.folder),
       };
     }
     parts.oomWatch.enter();
@@ -228,9 +227,8 @@ export class QemuMachine implements Machine {
     } catch (error) {
       if (!this.#detached && !isRunning(this.#handle)) throw new MachineEndedError(await this.ended);
       // It failed after the switch to the new disk.
-      const { disk } = snapshotPaths(folder);
-      if (await isSeparate(disk, qemuFiles(this.#handle.folder).overlay)) {
-        const frozen = [...origin.disk.frozen, disk];
+      if (await isDiskTaken(folder, this.#handle.folder)) {
+        const frozen = [...origin.disk.frozen, snapshotPaths(folder).disk];
         this.#handle = { ...this.#handle, origin: { ...origin, disk: { ...origin.disk, frozen } } };
       }
       throw error;
@@ -340,10 +338,4 @@ export class QemuMachine implements Machine {
     this.#portListeners.clear();
     this.#resetListeners.clear();
   }
-}
-
-/** Both are there, and not the same file by two names. */
-async function isSeparate(path: string, other: string): Promise<boolean> {
-  const [one, two] = await Promise.all([stat(path), stat(other)].map((look) => look.catch(() => undefined)));
-  return one !== undefined && two !== undefined && one.ino !== two.ino;
 }
