@@ -1,9 +1,9 @@
 #!/bin/bash
-# `make fidelity`: runs the probes of tests/fidelity in a plain Debian VM, a Sandlot sandbox, runc and gVisor, writes
-# docs/fidelity.md, and ends with `N probes, M explained, 0 unexplained`. Needs root. The server is one of its own (port
+# `make fidelity`: runs the probes of tests/fidelity in a plain Debian VM, Sandlot sandboxes without and with init, runc and
+# gVisor, writes docs/fidelity.md, and ends with `N probes, M explained, 0 unexplained`. Needs root. The server is one of its own (port
 # 7178, data in .cache/fidelity, kept for the next run).
 #
-#   tools/fidelity.sh [--only id,id] [--places plain,sandlot,runc,gvisor [--page]]    for whoever mends a difference
+#   tools/fidelity.sh [--only id,id] [--places plain,sandlot,sandlot-init,runc,gvisor [--page]]    for whoever mends a difference
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "make fidelity needs root: it mounts images and runs containers" >&2; exit 1; }

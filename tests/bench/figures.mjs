@@ -59,6 +59,9 @@ export const figures = {
   'linux-fio-fsync': ['/s', 'share', 0.9],
   'linux-untar-50k': ['/s', 'share', 0.9],
   'linux-iperf3': ['Mbit/s', 'share', 0.9],
+  // Bare is an exec outside of any view in the same sandbox.
+  'linux-exec-sealed': ['ms', 'ratio', 2],
+  'linux-view-made': ['ms', 'ratio', 10],
   // The load (tests/bench/load); bare is a process that does nothing, or the rate that was wanted.
   'load-burst': ['s', 'reported'],
   'load-streams-at-once': ['ms', 'reported'],

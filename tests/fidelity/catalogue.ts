@@ -37,6 +37,29 @@ function escapePattern(text: string): string {
   return text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 }
 
+const groupsOfInit = ['What is there', 'What a command is given', 'systemd'];
+const furtherOfInit = [
+  ...['inotify', 'huge-pages', 'mqueue', 'posix-shm', 'clock-runs', 'clock-set', 'rtc', 'hwclock-tool'],
+  ...['raise-limits', 'scheduling', 'subreaper', 'orphan', 'keyrings', 'pty', 'dmesg', 'kmsg', 'privileged'],
+  ...['bpf-pin', 'tracefs', 'userns', 'userns-all', 'mounts', 'pivot-root'],
+  ...['cgroup-memory', 'cgroup-pids', 'cgroup-cpu', 'cgroup-delegation'],
+  ...[
+    'unshare-user',
+    'loop-mount',
+    'loop-device',
+    'fuse-user',
+    'swap-file',
+    'zram',
+    'device-mapper',
+    'nbd',
+    'binfmt',
+  ],
+  ...['ping-socket', 'tun', 'address', 'address-six', 'ping-user', 'ping-gateway', 'links', 'netns'],
+  ...['iptables-nft', 'resolve-glibc', 'resolve-musl', 'resolv-conf'],
+  ...['modules-tool', 'modules-on-demand', 'sysctl-writes', 'core-dump', 'core-handler', 'oom-kill'],
+  ...['sudo-user', 'user-add', 'tmux-session', 'ssh-server', 'script-tool', 'package-install'],
+];
+
 /** All probes. Lists come first: later probes load modules and make devices. */
 export const probes: readonly Probe[] = [
   ...rows('list', 'What is there', listSeconds, [
@@ -239,3 +262,11 @@ export const probes: readonly Probe[] = [
     ['login-session', 'sessions of logind', /^[1-9]/],
   ]),
 ];
+
+/**
+ * Ids of the probes that process 1, its services or udev could change: run in a sandbox with `init: true` too. The
+ * others ask the kernel alone.
+ */
+export const probesOfInit: readonly string[] = probes
+  .filter(({ id, group }) => groupsOfInit.includes(group) || furtherOfInit.includes(id))
+  .map(({ id }) => id);

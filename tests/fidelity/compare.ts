@@ -12,6 +12,12 @@ export interface Explanation {
   why: string;
 }
 
+/** A column whose differences must be explained. */
+export interface Judged<Place> {
+  place: Place;
+  explanations: readonly Explanation[];
+}
+
 /** How one result compares. */
 export interface Comparison {
   same: boolean;

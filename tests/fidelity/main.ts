@@ -2,18 +2,18 @@
  * `make fidelity`, started by tools/fidelity.sh: runs the probes in all places, writes docs/fidelity.md and
  * tests/fidelity/recorded.json, and ends with `N probes, M explained, 0 unexplained`, or with 1.
  *
- *   main.js ROOT LAYER ARCHIVE IMAGE-KEY [--only id,id] [--places plain,sandlot,runc,gvisor [--page]]
+ *   main.js ROOT LAYER ARCHIVE IMAGE-KEY [--only id,id] [--places plain,sandlot,sandlot-init,runc,gvisor [--page]]
  *
  * With `--only` or without a place nothing is written: such a run is for whoever mends a difference. `--page` after
  * `--places` writes from what earlier runs of the other places have kept.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { probes } from './catalogue.js';
-import { compare } from './compare.js';
-import { explanations } from './explained.js';
+import { type Probe, probes, probesOfInit } from './catalogue.js';
+import { compare, type Judged } from './compare.js';
+import { explanations, explanationsWithInit } from './explained.js';
 import { buildKit } from './kit.js';
-import { writePage } from './page.js';
+import { isMeant, writePage } from './page.js';
 import { runContainer } from './places/container.js';
 import type { Inputs, PlaceResult } from './places/place.js';
 import { runPlainVm } from './places/plain-vm.js';
@@ -28,7 +28,7 @@ const option = (name: string) => options[options.indexOf(`--${name}`) + 1]?.spli
 const only = options.includes('--only') ? (option('only') ?? []) : [];
 const wanted = options.includes('--places')
   ? (option('places') ?? [])
-  : ['plain', 'sandlot', 'runc', 'gvisor'];
+  : ['plain', 'sandlot', 'sandlot-init', 'runc', 'gvisor'];
 
 const cache = join(root, '.cache/fidelity');
 const inputs: Inputs = {
@@ -73,19 +73,54 @@ async function placeOf(key: string, run: () => Promise<PlaceResult>): Promise<Pl
   }
 }
 
+/** With `--only` of none of these, the place has nothing to do. */
+const idsOfInit = probesOfInit.filter((id) => only.length === 0 || only.includes(id));
+
 const plain = await placeOf('plain', () => runPlainVm(inputs));
-const sandlot = await placeOf('sandlot', () => runSandlot(inputs));
-if (!plain || !sandlot)
-  throw new Error('the plain VM and Sandlot are needed; run them once without --places');
-const others = [
-  await placeOf('runc', () => runFound(findRunc(inputs))),
-  await placeOf('gvisor', () => runFound(findGvisor(inputs))),
-].filter((place) => place !== undefined);
+const sandlot = await placeOf('sandlot', () => runSandlot(inputs, { init: false }));
+// Found, and built if need be, while nothing else runs.
+const runtimes = { runc: findRunc(inputs), gvisor: findGvisor(inputs) };
+// A boot of systemd is long and the containers are quick: these share the host.
+const [sandlotWithInit, others] = await Promise.all([
+  idsOfInit.length > 0
+    ? placeOf('sandlot-init', () => runSandlot(inputs, { init: true, ids: idsOfInit }))
+    : undefined,
+  placeOf('runc', () => runFound(runtimes.runc)).then(async (runc) => [
+    runc,
+    await placeOf('gvisor', () => runFound(runtimes.gvisor)),
+  ]),
+]);
+if (!plain || !sandlot || (idsOfInit.length > 0 && !sandlotWithInit))
+  throw new Error('the plain VM and both of Sandlot are needed; run them once without --places');
+
+const judged: Judged<PlaceResult>[] = [
+  { place: sandlot, explanations },
+  ...(sandlotWithInit ? [{ place: sandlotWithInit, explanations: explanationsWithInit }] : []),
+];
+const used = judged.map(() => new Set<string>());
+
+/** Compares one probe in all places that are judged, and prints what nobody explains. */
+function judge(probe: Probe, value: string): 'same' | 'explained' | 'unexplained' {
+  const verdicts = judged.map(({ place, explanations }, at) => {
+    if (!isMeant(place, probe)) return 'same';
+    const comparison = compare(probe, value, place.values.get(probe.id) ?? 'did not run', explanations);
+    for (const why of comparison.why) used[at]?.add(why);
+    if (comparison.same) return 'same';
+    if (comparison.unexplained.length === 0) return 'explained';
+    console.log(
+      `${probe.id}, ${place.name}: ${comparison.unexplained.length} differing lines are not explained:`,
+    );
+    for (const line of comparison.unexplained.slice(0, 40)) console.log(`    ${line}`);
+    return 'unexplained';
+  });
+  return (
+    verdicts.find((one) => one === 'unexplained') ?? verdicts.find((one) => one === 'explained') ?? 'same'
+  );
+}
 
 let explained = 0;
 let unexplained = 0;
 let count = 0;
-const used = new Set<string>();
 for (const probe of probes) {
   const value = plain.values.get(probe.id);
   if (only.length > 0 && !only.includes(probe.id)) continue;
@@ -95,27 +130,22 @@ for (const probe of probes) {
     console.log(`${probe.id}: the plain VM itself shows ${JSON.stringify(value)}, not ${probe.expect}`);
     continue;
   }
-  const here = sandlot.values.get(probe.id) ?? 'did not run';
-  const comparison = compare(probe, value, here, explanations);
-  for (const why of comparison.why) used.add(why);
-  if (comparison.same) continue;
-  if (comparison.unexplained.length === 0) explained++;
-  else {
-    unexplained++;
-    console.log(`${probe.id}: ${comparison.unexplained.length} differing lines are not explained:`);
-    for (const line of comparison.unexplained.slice(0, 40)) console.log(`    ${line}`);
-  }
+  const verdict = judge(probe, value);
+  if (verdict === 'explained') explained++;
+  if (verdict === 'unexplained') unexplained++;
 }
 if (only.length === 0)
-  for (const { probe, why } of explanations)
-    if (!used.has(why)) {
-      unexplained++;
-      console.log(`explained.ts: the entry for ${probe} explains nothing any more: ${why}`);
-    }
+  for (const [at, { place, explanations }] of judged.entries())
+    for (const { probe, why } of explanations)
+      if (!used[at]?.has(why)) {
+        unexplained++;
+        console.log(`explained.ts: the entry for ${probe}, ${place.name} explains nothing any more: ${why}`);
+      }
 
-if (only.length === 0 && (wanted.length === 4 || options.includes('--page'))) {
+if (only.length === 0 && (!options.includes('--places') || options.includes('--page'))) {
   const page = writePage({
-    ...{ plain, places: [sandlot, ...others], judged: sandlot, explanations },
+    ...{ plain, judged },
+    places: [sandlot, sandlotWithInit, ...others].filter((place) => place !== undefined),
     date: new Date().toISOString().slice(0, 10),
     kernel: plain.values.get('kernel-name')?.split(' ')[1] ?? 'unknown',
     image: `Debian 12 by tools/images/build-debian-vm.sh (${imageKey})`,
@@ -124,11 +154,12 @@ if (only.length === 0 && (wanted.length === 4 || options.includes('--page'))) {
   const recorded = Object.fromEntries(probes.map(({ id }) => [id, plain.values.get(id) ?? null]));
   writeFileSync(join(root, 'tests/fidelity/recorded.json'), `${JSON.stringify(recorded, null, 2)}\n`);
 }
-say(
-  `slowest: ${[...sandlot.times]
-    .sort((a, b) => b[1] - a[1])
-    .slice(0, 6)
-    .map(([id, ms]) => `${id} ${ms} ms`)}`,
-);
+for (const { name, times } of [plain, ...judged.map(({ place }) => place)])
+  say(
+    `${name}, slowest: ${[...times]
+      .sort((a, b) => b[1] - a[1])
+      .slice(0, 6)
+      .map(([id, ms]) => `${id} ${ms} ms`)}`,
+  );
 console.log(`${count} probes, ${explained} explained, ${unexplained} unexplained`);
 process.exitCode = unexplained > 0 ? 1 : 0;

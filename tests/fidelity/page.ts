@@ -1,6 +1,6 @@
 /** Pure: the text of docs/fidelity.md from the results of all places. Used by main.ts. */
 import { type Probe, probes } from './catalogue.js';
-import { type Comparison, compare, type Explanation, inFewWords } from './compare.js';
+import { type Comparison, compare, inFewWords, type Judged } from './compare.js';
 import type { PlaceResult } from './places/place.js';
 
 /** What the page is made from. */
@@ -10,9 +10,8 @@ export interface PageInput {
   image: string;
   plain: PlaceResult;
   places: PlaceResult[];
-  explanations: readonly Explanation[];
-  /** The place whose differences must be explained. */
-  judged: PlaceResult;
+  /** The places whose differences must be explained. */
+  judged: readonly Judged<PlaceResult>[];
 }
 
 /** Differing lines of a list shown on the page. */
@@ -26,10 +25,10 @@ export function writePage(input: PageInput): string {
     '# Fidelity: Sandlot, runc and gVisor beside a plain Debian VM',
     '',
     '`make fidelity` writes this page: it runs one set of small programs in all places in one run and compares what',
-    "they print with what the plain VM's print. `same` means equal. A difference of a Sandlot sandbox is explained below, or",
-    'the command fails. How it is made: [testing.md](testing.md#fidelity).',
+    "they print with what the plain VM's print. `same` means equal, an empty cell that the probe was not run there. A difference",
+    'of a Sandlot sandbox is explained below, or the command fails. How it is made: [testing.md](testing.md#fidelity).',
     '',
-    `Made ${input.date}, kernel ${input.kernel} in the first two columns, image: ${input.image}.`,
+    `Made ${input.date}, kernel ${input.kernel} in the first ${1 + input.judged.length} columns, image: ${input.image}.`,
     '',
     ...[plain, ...places].map(
       (place) => `* **${place.name}**: ${place.missing ? `not run: ${place.missing}` : place.about}.`,
@@ -38,12 +37,17 @@ export function writePage(input: PageInput): string {
     ...summary(plain, present),
     '',
     ...groups().flatMap((group) => table(input, group)),
-    ...explained(input),
+    ...input.judged.flatMap((one) => explained(input.plain, one)),
   ].join('\n');
 }
 
 function groups(): string[] {
   return [...new Set(probes.map(({ group }) => group))];
+}
+
+/** It was to run there. */
+export function isMeant(place: PlaceResult, probe: Probe): boolean {
+  return place.ran?.includes(probe.id) ?? true;
 }
 
 function resultOf(place: PlaceResult, probe: Probe): string {
@@ -52,7 +56,7 @@ function resultOf(place: PlaceResult, probe: Probe): string {
 
 function summary(plain: PlaceResult, places: PlaceResult[]): string[] {
   const rows = places.map((place) => {
-    const ran = probes.filter((probe) => plain.values.has(probe.id));
+    const ran = probes.filter((probe) => plain.values.has(probe.id) && isMeant(place, probe));
     const same = ran.filter((probe) => resultOf(place, probe) === resultOf(plain, probe)).length;
     return `| ${place.name} | ${same} | ${ran.length - same} |`;
   });
@@ -60,17 +64,18 @@ function summary(plain: PlaceResult, places: PlaceResult[]): string[] {
 }
 
 function table(input: PageInput, group: string): string[] {
-  const { plain, places, judged, explanations } = input;
+  const { plain, places } = input;
   const head = ['Probe', 'Plain VM', ...places.map(({ name }) => name)];
   const rows = probes
     .filter((probe) => probe.group === group && plain.values.has(probe.id))
     .map((probe) => {
       const value = resultOf(plain, probe);
       const cells = places.map((place) => {
-        if (place.missing) return '';
+        if (place.missing || !isMeant(place, probe)) return '';
         const here = resultOf(place, probe);
-        const comparison = compare(probe, value, here, place === judged ? explanations : []);
-        return cell(inFewWords(probe, value, here, comparison)) + mark(place === judged, comparison);
+        const judged = input.judged.find((one) => one.place === place);
+        const comparison = compare(probe, value, here, judged?.explanations ?? []);
+        return cell(inFewWords(probe, value, here, comparison)) + mark(judged !== undefined, comparison);
       });
       return `| ${[`${probe.what} (\`${probe.id}\`)`, cell(plainWords(probe, value)), ...cells].join(' | ')} |`;
     });
@@ -92,11 +97,11 @@ function cell(text: string): string {
   return text.replaceAll('\n', '; ').replaceAll('|', '\\|').replaceAll('<', '&lt;');
 }
 
-function explained({ plain, judged, explanations }: PageInput): string[] {
+function explained(plain: PlaceResult, { place, explanations }: Judged<PlaceResult>): string[] {
   const parts = probes.flatMap((probe) => {
     const value = plain.values.get(probe.id);
-    if (value === undefined) return [];
-    const comparison = compare(probe, value, resultOf(judged, probe), explanations);
+    if (value === undefined || !isMeant(place, probe)) return [];
+    const comparison = compare(probe, value, resultOf(place, probe), explanations);
     if (comparison.same) return [];
     const shown = comparison.lines.slice(0, linesShown);
     const rest = comparison.lines.length - shown.length;
@@ -114,7 +119,7 @@ function explained({ plain, judged, explanations }: PageInput): string[] {
     ];
   });
   return [
-    `## Differences of ${judged.name}, and why they are right`,
+    `## Differences of ${place.name}, and why they are right`,
     '',
     '`-` only the plain VM, `+` only the sandbox.',
     '',

@@ -1,9 +1,11 @@
-//! Process 1 of a sealed view. It keeps the view's namespaces alive, takes the view's copy of the mounts, and
-//! reaps what commands leave behind. Made by the maker, whose image it shares; a child of the agent.
+//! Process 1 of a sealed view. It keeps the view's namespaces alive, takes the view's copy of the mounts, reaps
+//! what commands leave behind, and ends the view when the machine shuts down. Made by the maker, whose image it
+//! shares; a child of the agent.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::mounts;
 use crate::os;
@@ -16,6 +18,11 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWCGROUP;
+
+/// Longest time between TERM and KILL for the processes of a view.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+/// Between two looks at whether they have ended: those that are the agent's children do not wake us.
+const STOP_POLL: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// A holder that waits for its maker.
 pub struct Holder {
@@ -78,7 +85,7 @@ fn be(wait: &OwnedFd, tell: &OwnedFd) -> ! {
         if errno == 0 {
             // SAFETY: plain system call; nothing that is open is used again.
             unsafe { libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32) };
-            reap_for_ever();
+            reap_until_the_end();
         }
     }
     // SAFETY: ends this process.
@@ -106,17 +113,37 @@ fn settle() -> io::Result<()> {
     os::mount("tmpfs", Path::new("/dev/shm"), "tmpfs", shared, Some("mode=1777"))
 }
 
-fn reap_for_ever() -> ! {
-    // SAFETY: signal calls on a local set; reaping without waiting.
+/// Until somebody outside asks for the end, as the machine's init does of every process at a shutdown: systemd
+/// spares nobody whose user is not root, and waits a minute and a half for who does not answer.
+fn reap_until_the_end() -> ! {
+    // SAFETY: signal calls on local data; zero is a valid `siginfo_t`.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::sigprocmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
         loop {
-            while libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
-            libc::sigwaitinfo(&all, std::ptr::null_mut());
+            reap();
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let signal = libc::sigwaitinfo(&all, &mut info);
+            // Who has no number here is outside: TERM from within the view means nothing, as ever.
+            if signal == libc::SIGTERM && info.si_code == libc::SI_USER && info.si_pid() == 0 {
+                break;
+            }
         }
+        // As an init does. What is left after that goes with us, by KILL.
+        libc::kill(-1, libc::SIGTERM);
+        let give_up = Instant::now() + STOP_GRACE;
+        while libc::kill(-1, 0) == 0 && Instant::now() < give_up {
+            libc::sigtimedwait(&all, std::ptr::null_mut(), &STOP_POLL);
+            reap();
+        }
+        libc::_exit(0)
     }
+}
+
+fn reap() {
+    // SAFETY: reaping without waiting.
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
 }
 
 /// Mounts the kernel's file systems below the working directory, from inside the holder's namespaces but with

@@ -13,6 +13,8 @@ const vcpus = 2;
 const memoryMiB = 2048;
 const rounds = 3;
 const stepSeconds = 280;
+const viewExecs = 30;
+const viewRounds = 5;
 /** Steps in this order, and how often. In every round the plain VM and the product take turns. */
 const steps = [
   ['docker-ready', 1],
@@ -55,6 +57,8 @@ export async function measure({ server, accelerator, onFigure }) {
     const product = await bootProduct(server, image);
     requireRunning('the sandbox', product);
     onFigure('linux-boot', { product: product.ms, bare: plain.ms });
+    // The plain VM still stands still.
+    await measureViews(product, onFigure);
     await plain.resume();
     await bringInputs(plain, product, inputs);
     for (const [step, times] of steps) {
@@ -95,7 +99,37 @@ async function bootProduct(server, image) {
     'for try in $(seq 600); do state=$(systemctl is-system-running --wait 2>/dev/null); ' +
       'case $state in running|degraded|maintenance) break;; esac; sleep 0.1; done; echo $state',
   );
-  return { id, exec, state: state.trim(), ms: performance.now() - begin };
+  const ms = performance.now() - begin;
+  const timeTrue = async (view) => {
+    const started = performance.now();
+    await server.exec(gateway, 'true', view ? { view } : {});
+    return performance.now() - started;
+  };
+  return { id, exec, timeTrue, state: state.trim(), ms };
+}
+
+/** What a sealed view adds to an exec of `true`, and what making one takes, beside the same exec outside of any. */
+async function measureViews({ timeTrue, exec }, onFigure) {
+  const sealed = (...hide) => ({ strength: 'sealed', hide });
+  const folders = Array.from({ length: viewRounds }, (_, round) => `/srv/view${round}`);
+  await exec(`mkdir -p ${folders.join(' ')}`);
+  // The first view loads modules for its network; the first exec of each kind is warm-up.
+  await timeTrue(sealed('/srv'));
+  await timeTrue();
+  const [plain, inside] = [[], []];
+  for (let round = 0; round < viewExecs; round++) {
+    plain.push(await timeTrue());
+    inside.push(await timeTrue(sealed('/srv')));
+  }
+  const [bare, product] = [plain, inside].map((times) => quantile(times, 0.5));
+  onFigure('linux-exec-sealed', { product, bare });
+  const made = [];
+  // Each in a turn with an exec in a view that is there: the difference is the making.
+  for (const folder of folders) {
+    const there = await timeTrue(sealed('/srv'));
+    made.push((await timeTrue(sealed(folder))) - there);
+  }
+  onFigure('linux-view-made', { product: quantile(made, 0.5), bare });
 }
 
 function requireRunning(what, { state }) {

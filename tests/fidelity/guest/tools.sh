@@ -79,7 +79,7 @@ nbd() {
   stat -c '%G %a' /dev/nbd0
 }
 unshare_user() {
-  setpriv --reuid=65534 --regid=65534 --clear-groups unshare -Urmnpf --mount-proc sh -c 'id -u; ls -d /proc/[0-9]* | wc -l' 2>&1 | tr '\n' ' '
+  setpriv --reuid=65534 --regid=65534 --clear-groups unshare -Urmnpf --mount-proc sh -c 'id -u; set -- /proc/[0-9]*; echo $#' 2>&1 | tr '\n' ' '
 }
 bubblewrap() {
   setpriv --reuid=65534 --regid=65534 --clear-groups bwrap --unshare-all --ro-bind / / --proc /proc --dev /dev sh -c 'echo $$' 2>&1 | tail -1

@@ -34,6 +34,8 @@ export interface PlaceResult {
   values: Map<string, string>;
   /** Milliseconds by probe. */
   times: Map<string, number>;
+  /** Ids that were to run, if not all. */
+  ran?: readonly string[];
   /** Why there is no column, instead of values. */
   missing?: string;
 }
