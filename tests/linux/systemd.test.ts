@@ -10,6 +10,9 @@ import type { TestSandbox } from '../driver/test-sandbox.js';
 // systemd takes half a minute to come up in an emulated machine, several times that on a busy host.
 vi.setConfig({ testTimeout: 500_000, hookTimeout: 900_000 });
 
+/** systemd waits 90 s for a process that does not end. */
+const shutdownMs = 60_000;
+
 const image = 'debian/systemd:1';
 const packages = [
   ...['systemd', 'systemd-sysv', 'dbus', 'udev', 'libpam-systemd'],
@@ -53,6 +56,18 @@ async function systemState(box: Box): Promise<string> {
     return !['', 'unknown', 'initializing', 'starting', 'offline'].includes(state);
   });
   return state;
+}
+
+/** A process in a sealed view that says so on the disk when it is asked to end, and one that does not end. */
+async function leaveInView(box: Box): Promise<void> {
+  await box.out('rm -f /root/asked /root/waits');
+  const view = { strength: 'sealed', hide: ['/srv'] } as const;
+  const lines = [
+    "trap 'echo to end > /root/asked; exit' TERM; touch /root/waits; while :; do sleep 1; done",
+    "trap '' TERM; while :; do sleep 1; done",
+  ];
+  for (const line of lines) await box.sandbox.exec(['/bin/sh', '-c', line], { view, session: true });
+  await box.until('it waits in the view', async () => (await box.sh('test -e /root/waits')).exitCode === 0);
 }
 
 describe('systemd', () => {
@@ -180,7 +195,7 @@ systemctl daemon-reload && systemctl start tick.timer`,
     );
   });
 
-  it('reboots into the same sandbox', async () => {
+  it('reboots into the same sandbox, and a shutdown waits for nobody', async () => {
     await box.out('echo kept > /root/kept; rm -f /root/ticks');
     const bootId = await box.out(`cat ${bootIdFile}`);
     const machineId = await box.out('cat /etc/machine-id');
@@ -189,16 +204,26 @@ systemctl daemon-reload && systemctl start tick.timer`,
       (result) => result.exitCode !== 0,
       (error: Error) => /reboot/i.test(error.message),
     );
+    await leaveInView(box);
+    // Before its boot has ended systemd refuses.
+    expect(await systemState(box)).toBe('running');
+    const begun = performance.now();
     await box.sh('systemctl reboot').catch(() => undefined);
     await untilRebooted(box, bootId);
+    expect(performance.now() - begun).toBeLessThan(shutdownMs);
     expect(await ended).toBe(true);
-    expect(await box.out('cat /proc/1/comm /root/kept /etc/machine-id')).toBe(`systemd\nkept\n${machineId}`);
+    expect(await box.out('cat /proc/1/comm /root/kept /etc/machine-id /root/asked')).toBe(
+      `systemd\nkept\n${machineId}\nto end`,
+    );
     expect(await systemState(box)).toBe('running');
   });
 
-  it('powers the sandbox off', async () => {
+  it('powers the sandbox off, and waits for nobody', async () => {
+    await leaveInView(box);
+    const begun = performance.now();
     await box.sh('systemctl poweroff').catch(() => undefined);
     expect(await box.sandbox.untilState('stopped')).toMatchObject({ reason: 'GUEST_SHUTDOWN' });
+    expect(performance.now() - begun).toBeLessThan(shutdownMs);
     await box.sandbox.delete();
   });
 });

@@ -19,8 +19,9 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWCGROUP;
 
-/// Longest time between TERM and KILL for the processes of a view.
-const STOP_GRACE: Duration = Duration::from_secs(10);
+/// Longest time between TERM and KILL for the processes of a view. Below ten seconds: our children are not those of process 1, so
+/// systemd-shutdown hears of no end of theirs. It looks once after ten seconds, and then only after a minute and a half.
+const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Between two looks at whether they have ended: those that are the agent's children do not wake us.
 const STOP_POLL: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
